@@ -12,24 +12,26 @@ whose content is made from the record. KIND is a key of KINDS.
 import functools
 import json
 import re
-import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared.alignments import ALIGNMENTS
 from shared.bench.analysis.diagnostics import drifts
+from shared.bench.analysis.verdict import FIRST, WRITTEN, Comparison, comparisons, decided_on_device
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import Estimate, drift
 from shared.bench.measure import measured_code
 from shared.bench.questions import QUESTIONS
+from shared.bench.questions.growth import crossovers
 from shared.bench.questions.speed import decision_tables
 from shared.bench.record import Record
 from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items
-from shared.bench.report.tables import Answer, Table
-from shared.bench.units import duration, ratio_text
-from tools.headline import headline
+from shared.bench.report.tables import Answer, Table, left_then_right
+from shared.bench.units import factor_text
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,81 +117,70 @@ def _widths(ratios: list[Estimate]) -> str:
     return f"±{widths[0]:.1%} to ±{widths[-1]:.1%}, median ±{widths[len(widths) // 2]:.1%}"
 
 
-def _steps(path: Path) -> dict[str, dict[str, Any]]:
-    """The steps of a first run on a GPU, by name."""
-    return {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+# what the passes are for a training
+_GRADIENT, _SECOND = "marginals", "hvp"
+_WORDS = {_GRADIENT: "gradient", _SECOND: "second derivatives"}
+# no second derivatives of the loops: PyTorch's compiled one has none
+_ROWS = ((FIRST, _GRADIENT), ("vmap", _GRADIENT), *((row, name) for row in ("wavefront", "fused") for name in _WORDS))
 
 
-def _first_contact(path: Path) -> str:
-    """A first run on a GPU: on what, whether all was well, and the device times beside goals."""
-    steps = _steps(path)
-    own = steps["machine"]
-    packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES)
-    well = sum(step["status"] == "ok" for step in steps.values())
-    head = f"{own['gpu']['name']}, {packages}, Python {own['python']}; {own['date']} at commit {own['git_commit'][:7]}"
-    lines = ["| `smith_waterman`, float32 | goal | JAX | PyTorch |", "|---|---|---|---|"]
-    for words, goal, row in _TIMED:
-        found = [steps.get(f"{name} time {row}", {}) for name in ("jax", "torch")]
-        lines.append(f"| {words} | {goal} | {' | '.join(map(_device_time, found))} |")
-    return "\n".join([f"{head}. {well} of {len(steps)} steps went well.", "", *lines])
+def headline(folder: Path) -> str:
+    """A table of these rows on CPUs and GPUs, and at which sizes the answer changes."""
+    records = [Record.read(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
+    runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
+    on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
+    rows = [
+        (WRITTEN[row], _WORDS[pass_name], *(_cell(device.get((row, pass_name), [])) for device in (on_cpu, on_gpu)))
+        for row, pass_name in _ROWS
+    ]
+    headers = ("how it is written", "of a training step", "CPU", "GPU")
+    table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
+    sizes = "; ".join(_by_size(records))
+    return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table
 
 
-_PACKAGES = (("JAX", "jax"), ("PyTorch", "torch"), ("Triton", "triton"))
-# words, goal, and what names the step
-_TIMED = (
-    ("`fused` score, 4096 pairs of 512 × 512", "≥ 600 GCUPS", "fused score 512x512"),
-    ("`fused` marginals, the same", "≥ 200 GCUPS", "fused marginals 512x512"),
-    ("`fused` hvp, the same", "≥ 100 GCUPS", "fused hvp 512x512"),
-    ("`smith_waterman_affine`, `fused` score, the same", "≥ 300 GCUPS", "fused affine score 512x512"),
-    ("`fused` score, 64 pairs of up to 100 × 150", "≤ 20 µs", "fused score 100x150"),
-    ("`fused` marginals, the same", "", "fused marginals 100x150"),
-    ("`fused` hvp, the same", "", "fused hvp 100x150"),
-    ("`cuda_graph` score, the same", "", "cuda_graph score 100x150"),
-    ("`wavefront` score, the same", "", "wavefront score 100x150"),
-)
-# words, the variants of JAX and PyTorch that are compared, passes, and shape
-_COMPARED = (
-    (
-        "one kernel that both call (`fused`), 4096 pairs of 512 × 512",
-        "fused",
-        "fused",
-        "score marginals hvp",
-        "512x512",
-    ),
-    ("the same, 64 pairs of up to 100 × 150", "fused", "fused", "score marginals hvp", "100x150"),
-    ("tuned framework code (`wavefront`), the same 64 pairs", "wavefront", "wavefront", "score", "100x150"),
-    (
-        "JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
-        "wavefront",
-        "cuda_graph",
-        "score",
-        "100x150",
-    ),
-)
+def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
+    """Group the comparisons of all runs by row and pass."""
+    found: dict[tuple[str, str], list[Comparison]] = {}
+    for record in runs:
+        for name in record.inputs:
+            for row, by_pass in comparisons(record, name, decided_on_device(record, name)).items():
+                for pass_name, comparison in by_pass.items():
+                    found.setdefault((row, pass_name), []).extend([comparison] if comparison.ratio else [])
+    return found
 
 
-def _first_contact_answer(path: Path) -> str:
-    """The faster framework by the medians of wall times, and how far the device times of `fused` are apart."""
-    steps, lines, apart = _steps(path), [], []
-    for words, jax, torch, passes, shape in _COMPARED:
-        ratios, on_device = [], []
-        for name in passes.split():
-            rows = {"JAX": f"jax time {jax} {name} {shape}", "PyTorch": f"torch time {torch} {name} {shape}"}
-            both = [(framework, steps[row]) for framework, row in rows.items()]
-            (least, fast), (most, _) = sorted((statistics.median(step["wall_seconds"]), each) for each, step in both)
-            ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
-            least, most = sorted(statistics.median(step["device_seconds"]) for _, step in both)
-            on_device.append(most / least - 1)
-        lines.append(f"- {words}: {', '.join(ratios)}")
-        apart.append(max(on_device))
-    text = "on the device `fused` takes the same in both, within {:.1%} (large batch) and {:.1%} (small)"
-    return "\n".join([*lines, f"- {text.format(*apart)}"])
+def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
+    """Who is faster by what factors in how many of some comparisons, and by what factor at most where nobody is."""
+    if not comparisons_of_row:
+        return "not yet run"
+    factors: dict[str, list[float]] = {}
+    limits: list[float] = []
+    for comparison in comparisons_of_row:
+        assert comparison.ratio is not None, "it has been looked for"
+        if comparison.ratio.outcome == "different" and not comparison.is_negligible:
+            factors.setdefault(FRAMEWORKS[comparison.results[0].case.framework], []).append(comparison.ratio.value)
+        else:
+            limits.append(comparison.ratio.most)
+    parts = []
+    for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
+        ends = " to ".join(dict.fromkeys(map(factor_text, (min(values), max(values)))))
+        parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
+    if limits:
+        count = f"{len(limits)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
+        parts.append(f"within {factor_text(max(limits))}× in {count}")
+    return "\n".join(parts)
 
 
-def _device_time(step: dict[str, Any]) -> str:
-    if "gcups" not in step:
-        return "not measured" if step else "—"
-    return f"{duration(statistics.median(step['device_seconds']))}, {step['gcups']:.3g} GCUPS"
+def _by_size(records: Sequence[Record]) -> Iterator[str]:
+    """Yield each way to write it whose answer for the gradient changes with the size."""
+    for record in records:
+        if record.settings.question == "growth" and record.settings.problem in ALIGNMENTS:
+            statements = dict(crossovers(record))
+            for row, words in WRITTEN.items():
+                text = statements.get(f"{_GRADIENT}, {row}", "")
+                if text and " throughout " not in text:
+                    yield f"{words}: {text.partition(' (asked')[0]}"
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
@@ -203,8 +194,6 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
     "validation": _validation,
-    "first-contact": _first_contact,
-    "first-contact-answer": _first_contact_answer,
 }
 KINDS_OF_TABLES = ("tables", "decision", "first-calls", "cases")
 

@@ -2,16 +2,11 @@
 
     python -m tools.validate_protocol [--runs N] [--power-runs N] [--json FILE]
 
-Whole runs of the protocol compare cases with themselves, each side in worker processes of its own.
+Whole runs of the protocol compare cases with themselves, each side in worker processes of its own. It takes an hour.
 
-A/A test: an interval of the ratio that does not contain 1 is a false positive. With the default numbers there are 104
-comparisons, of which at most 10 may be one. Each run has a short budget: the width of the intervals does not matter.
-
-Power test: every timed call of one side takes 5 % longer; an interval above 1 is a detection. With the default numbers
-there are 20 comparisons, of which at least 18 must be one. This takes intervals narrower than 5 %, so the cases are
-each framework's fastest, and each run has a long budget.
-
-It takes about an hour.
+A/A test: an interval of the ratio that does not contain 1 is a false positive, as at most 10 of 104 may be.
+Power test: every timed call of one side takes 5 % longer; an interval above 1 is a detection, as at least 18 of 20 must
+be. This takes intervals narrower than 5 %, so the cases are each framework's fastest, and each run has a long budget.
 """
 
 import argparse

@@ -33,6 +33,11 @@ def blocks(seconds: Sequence[float], workers: int = 1, calls: int = 1) -> list[B
     ]
 
 
+def blocks_of_workers(*seconds: float, rounds: int = 5) -> list[Block]:
+    """Rounds of workers of which each has a time of its own."""
+    return [Block.of(worker, round_, [value]) for worker, value in enumerate(seconds) for round_ in range(rounds)]
+
+
 def right(
     case: Case, *seconds: float, workers: int = 1, cold: float = 0.5, source: str = "NumPy", error: float = 0.25,
     **others: Any,
@@ -101,6 +106,6 @@ def record(
 
 
 def plan_of(question: Question, settings: Settings | None = None) -> Plan:
-    """The plan of a question without its inputs."""
-    with unittest.mock.patch.object(type(question), "inputs", return_value={}):
+    """The plan of a question without its inputs, whatever is asked."""
+    with unittest.mock.patch.multiple(type(question), inputs=lambda *_: {}, check=lambda *_: None):
         return question.plan(settings or Settings())

@@ -2,7 +2,6 @@
 
 import os
 
-from hand_made import case, record, steady
 from in_process import assert_refused, run_here
 
 from shared.bench.cases import Settings
@@ -11,20 +10,17 @@ from shared.bench.questions.graphs import DEFAULT, GRAPHS
 from shared.variants import Abilities
 
 QUESTION = QUESTIONS["graphs"]
-ABLE = Abilities("fused", uncompiled_variants={"wavefront": "it is one operator already"})
 
 
-def test_a_cpu_is_refused():
+def test_a_cpu_and_other_problems_are_refused():
     assert_refused(run_here("graphs"), "graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
-
-
-def test_other_problems_are_refused():
     assert_refused(run_here("graphs", "--device", "cuda", "--problem", "stencil"), "not with stencil")
 
 
 def test_compiled_loops_are_timed_both_ways():
     settings = Settings("graphs", device="cuda", passes=("score",), input="random")
-    cases, _ = QUESTION.cases(settings, {"jax": Abilities("fused"), "torch": ABLE}, ["100x150"])
+    torch = Abilities("fused", uncompiled_variants={"wavefront": "it is one operator already"})
+    cases, _ = QUESTION.cases(settings, {"jax": Abilities("fused"), "torch": torch}, ["100x150"])
     assert [(case.framework, case.variant, case.label) for case in cases] == [
         (framework, variant, label)
         for framework, variant in (("jax", "vmap"), ("torch", "vmap"), ("jax", "wavefront"))
@@ -34,15 +30,5 @@ def test_compiled_loops_are_timed_both_ways():
     for framework in ("jax", "torch"):
         assert starts[framework, DEFAULT].environment == {"TORCHINDUCTOR_CUDAGRAPHS": "0"}
         told = starts[framework, GRAPHS].environment
-        assert "=+WHILE " in told["XLA_FLAGS"] and told["XLA_FLAGS"].startswith(os.environ["XLA_FLAGS"].strip())
+        assert "=+WHILE " in told["XLA_FLAGS"] and told["XLA_FLAGS"].startswith(os.environ.get("XLA_FLAGS", "").strip())
         assert told["TORCHINDUCTOR_CUDAGRAPHS"] == "1"
-
-
-def test_the_gain_is_the_time_by_default_over_that_as_graphs():
-    seconds = {("jax", DEFAULT): 4e-3, ("jax", GRAPHS): 1e-3, ("torch", DEFAULT): 6e-3, ("torch", GRAPHS): 2e-3}
-    results = [steady(case(framework, "vmap", label=label), time) for (framework, label), time in seconds.items()]
-    answer = QUESTION.answer(record(*results))
-    assert [[cell.partition("\n")[0] for cell in row[2:]] for row in answer.tables[0].rows] == [
-        [DEFAULT, "4.00 ms", "–", "6.00 ms", "–", "JAX 1.50×"],
-        [GRAPHS, "1.00 ms", "4.00×", "2.00 ms", "3.00×", "JAX 2.00×"],
-    ]

@@ -85,25 +85,20 @@ def test_a_problem_tells_the_steps_of_the_loop_and_the_cells(problem, variant, s
 
 def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen():
     found = cells(growth_of(results("jax", costing(1e-4, 3e-6, 2e-8))))
-    assert found == {
-        "pass": "score", "framework": "JAX", "variant": "vmap", "a call": "100 µs", "a step": "3.00 µs",
-        "a cell": "20.0 ns", "a cell beyond\nthe caches": "–", "memory\nof a cell": "24.0 B", "compiling": "500 ms",
-        "compiling\na step": "2.00 ms", "error on sizes\nnot seen": "0%",
-    }  # fmt: skip
+    costs = {"a call": "100 µs", "a step": "3.00 µs", "a cell": "20.0 ns", "a cell beyond\nthe caches": "–"}
+    costs |= {"memory\nof a cell": "24.0 B", "compiling": "500 ms", "compiling\na step": "2.00 ms"}
+    assert found.items() >= (costs | {"error on sizes\nnot seen": "0%"}).items()
 
 
-def test_a_cost_that_is_not_told_from_zero_is_below_a_bound_and_compiling_is_of_compiled_cases():
+def test_a_cost_that_is_not_told_from_zero_is_below_a_bound():
     made = results("jax", costing(1e-4, 0.0, 2e-8), noise=0)
     for result in made:
         result.case = case("jax", "vmap", compiled=False, input=result.case.input)
     found = cells(growth_of(made))
     assert found["a step"].startswith("< ") and found["compiling"] == found["compiling\na step"] == "–"
-
-
-def test_tracing_and_compiling_are_taken_where_the_framework_reports_them():
     made = results("jax", costing(1e-4, 3e-6, 2e-8))
     for result in made:
-        result.cold = [Compilation(9.0, 0.25, 0.5)]
+        result.cold = [Compilation(9.0, 0.25, 0.5)]  # where the framework reports them
     assert cells(growth_of(made))["compiling"] == "750 ms"
 
 
@@ -116,7 +111,7 @@ def test_memory_of_zero_is_not_known():
     assert cells(growth_of(made))["memory\nof a cell"] == "–"
 
 
-def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others_and_without_enough_it_has_no_row():
+def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others():
     made = results("jax", costing(1e-4, 3e-6, 2e-8))
     for result in made[1::2]:
         result.status, result.blocks = "limit", []
@@ -126,51 +121,36 @@ def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others_and_without_en
 
 # the sentences
 
+FAST, SLOW = costing(1e-4, 3e-6, 2e-8), costing(1e-3, 3e-5, 2e-7)
+# equal at 900 µs / 15 ns = 60,000 cells
+EARLY, LATE = costing(1e-4, 0.0, 2e-8), costing(1e-3, 0.0, 5e-9)
+
+
+def told(*cases: list[Result], about: str = "score, vmap") -> str:
+    return dict(answer(growth_of(*cases)).statements)[about]
+
 
 def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
-    # equal at 900 µs / 15 ns = 60,000 cells
-    made = growth_of(results("jax", costing(1e-4, 0.0, 2e-8)), results("torch", costing(1e-3, 0.0, 5e-9)))
-    assert dict(answer(made).statements)["score, vmap"] == (
-        "JAX up to 58,000 cells in a call, PyTorch from 66,000 on (asked from 16x16x16 to 16x482x482)."
-    )
-
-
-def test_between_two_sizes_there_may_be_no_clear_winner():
-    made = growth_of(
-        results("jax", costing(1e-4, 0.0, 2e-8), noise=0), results("torch", costing(1e-3, 0.0, 5e-9), noise=1)
-    )
-    told = dict(answer(made).statements)["score, vmap"]
-    assert told.startswith("JAX up to ") and " cells in a call, JAX or same at " in told
-    assert ", no clear winner from " in told and ", PyTorch from " in told
+    found = told(results("jax", EARLY), results("torch", LATE))
+    assert found == "JAX up to 58,000 cells in a call, PyTorch from 66,000 on (asked from 16x16x16 to 16x482x482)."
+    found = told(results("jax", EARLY, noise=0), results("torch", LATE, noise=1))
+    assert found.startswith("JAX up to ") and " cells in a call, JAX or same at " in found
+    assert ", no clear winner from " in found and ", PyTorch from " in found
 
 
 def test_a_framework_may_be_faster_throughout_or_the_same_or_no_clear_winner():
-    made = [results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7))]
-    assert dict(answer(growth_of(*made)).statements)["score, vmap"].startswith("JAX throughout (")
-    close = [results("jax", costing(1e-4, 3e-6, 2e-8), noise=0), results("torch", costing(1e-4, 3e-6, 2e-8), noise=1)]
-    told = dict(answer(growth_of(*close)).statements)["score, vmap"]
-    assert told.startswith("no clear winner throughout (")
-    same = [results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1.01e-4, 3e-6, 2e-8))]
-    told = dict(answer(growth_of(*same)).statements)["score, vmap"]
-    assert told.startswith("same throughout (")
+    assert told(results("jax", FAST), results("torch", SLOW)).startswith("JAX throughout (")
+    found = told(results("jax", FAST, noise=0), results("torch", FAST, noise=1))
+    assert found.startswith("no clear winner throughout (")
+    assert told(results("jax", FAST), results("torch", costing(1.01e-4, 3e-6, 2e-8))).startswith("same throughout (")
 
 
 def test_the_fastest_of_each_framework_are_compared_too():
-    made = growth_of(
-        results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)),
-        results("torch", costing(1e-5, 3e-7, 2e-9), "wavefront"),
-    )  # fmt: skip
-    told = dict(answer(made).statements)
-    assert told["score, fastest variants"].startswith("PyTorch throughout")
-    assert told["score, vmap"].startswith("JAX throughout")
-    assert "score, wavefront" not in told  # of one framework only
-
-
-def test_every_pass_has_a_plot_of_each_quantity():
-    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
-    titles, drawings, _ = zip(*QUESTIONS["growth"].plots(made), strict=True)
-    assert titles == ("score: time of a call", "score: first call, caches empty", "score: peak memory of a call")
-    assert all("<svg" in drawing for drawing in drawings)
+    fastest = results("torch", costing(1e-5, 3e-7, 2e-9), "wavefront")
+    found = dict(answer(growth_of(results("jax", FAST), results("torch", SLOW), fastest)).statements)
+    assert found["score, fastest variants"].startswith("PyTorch throughout")
+    assert found["score, vmap"].startswith("JAX throughout")
+    assert "score, wavefront" not in found  # of one framework only
 
 
 # predictions
@@ -186,34 +166,29 @@ def predicted(made: Record, size: tuple[int, ...]) -> tuple[dict[str, str], list
 
 
 def test_a_prediction_has_time_memory_and_the_faster_framework():
-    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
-    row, (told,) = predicted(made, (32, 100, 150))
+    row, (sentence,) = predicted(growth_of(results("jax", FAST), results("torch", SLOW)), (32, 100, 150))
     loop = PROBLEMS["smith_waterman"].loop(SETTINGS, "vmap", (32, 100, 150))
     seconds = 1e-4 + 3e-6 * loop.steps + 2e-8 * loop.cells
     assert row["time"] == f"{seconds * 1e3:.1f} ms" and row["95% interval"].startswith(row["time"][:3])
     assert row["memory"] == f"{(10_000 + 24 * loop.cells) / 2**20:.1f} MiB" and row[""] == ""
-    assert told.startswith("JAX (vmap) is 1") and " times as fast as PyTorch (vmap); 95% interval " in told
-
-
-def test_a_winner_is_not_named_where_the_interval_contains_1_and_one_framework_has_no_rival():
-    close = [results("jax", costing(1e-4, 3e-6, 2e-8), noise=0), results("torch", costing(1e-4, 3e-6, 2e-8), noise=1)]
-    assert predicted(growth_of(*close), (32, 100, 150))[1][0].startswith(
-        "no clear winner between JAX (vmap) and PyTorch (vmap): "
-    )
+    assert sentence.startswith("JAX (vmap) is 1") and " times as fast as PyTorch (vmap); 95% interval " in sentence
+    close = [results("jax", FAST, noise=0), results("torch", FAST, noise=1)]
+    _, (sentence,) = predicted(growth_of(*close), (32, 100, 150))
+    assert sentence.startswith("no clear winner between JAX (vmap) and PyTorch (vmap): ")
     assert predicted(growth_of(close[0]), (32, 100, 150))[1] == []
 
 
 @pytest.mark.parametrize("size", [(1, 2, 2), (512, 256, 256), (1, 4096, 4096), (4096, 16, 16)])
 def test_a_size_outside_those_measured_is_marked(size: tuple[int, ...]):
-    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
-    row, (told,) = predicted(made, size)
-    assert row[""] == "extrapolated" and told.endswith(" Extrapolated.")
-    row, (told,) = predicted(made, (50, 60))  # a batch of 16
-    assert row[""] == "" and not told.endswith(" Extrapolated.")
+    made = growth_of(results("jax", FAST), results("torch", SLOW))
+    row, (sentence,) = predicted(made, size)
+    assert row[""] == "extrapolated" and sentence.endswith(" Extrapolated.")
+    row, (sentence,) = predicted(made, (50, 60))  # a batch of 16
+    assert row[""] == "" and not sentence.endswith(" Extrapolated.")
 
 
-def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path: Path):
-    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)))
+def test_a_prediction_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path):
+    made = growth_of(results("jax", FAST))
     form = "a size of smith_waterman is BATCHxROWSxCOLS or ROWSxCOLS, such as 128x256x256, got '100'"
     with pytest.raises(UnusableInput, match=form):
         prediction(made, (100,))
@@ -226,12 +201,8 @@ def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path: Path):
 
 
 def test_the_command_prints_a_prediction_and_nothing_else(tmp_path: Path):
-    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)))
-    made.write(tmp_path / "growth.json")
-    for question in ((), ("growth",)):
-        ended = run_here(*question, "--from", str(tmp_path / "growth.json"), "--predict", "16x100x150")
-        assert ended.code == 0 and ended.err == []
+    growth_of(results("jax", FAST)).write(tmp_path / "growth.json")
+    for question, size in (((), "16x100x150"), (("growth",), "100x150")):
+        ended = run_here(*question, "--from", str(tmp_path / "growth.json"), "--predict", size)
+        assert ended.code == 0 and ended.err == [] and "All cases" not in ended.out
         assert ended.out.startswith("Predicted for 16x100x150, from 10 sizes; nothing was measured\n\npass")
-        assert "All cases" not in ended.out
-    ended = run_here("--from", str(tmp_path / "growth.json"), "--predict", "100x150")
-    assert ended.out.startswith("Predicted for 16x100x150, from")

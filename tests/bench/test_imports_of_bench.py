@@ -3,8 +3,6 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 # every module imports only its own level and those below it
 LEVELS = ({"cases", "estimates", "units"}, {"record", "measure"}, {"worker"}, {"run", "analysis", "report"},
@@ -54,11 +52,10 @@ def test_no_module_imports_one_above_it():
     assert above == []
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_only_slow_third_party_modules_are_imported_in_functions(name: str):
-    tree = ast.parse(FILES[name].read_text())
-    late = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.col_offset]
-    own = {str(node.module) for node in late if str(node.module).startswith("shared")}
-    # before this one NumPy and the frameworks must not be imported: they start threads
-    assert own <= ({"shared.bench.worker.commands"} if name == "shared.bench.worker.main" else set())
-    assert "TYPE_CHECKING" not in FILES[name].read_text()
+def test_only_slow_third_party_modules_are_imported_in_functions():
+    for name, path in FILES.items():
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        late = {str(node.module) for node in nodes if node.col_offset and str(node.module).startswith("shared")}
+        # before this one NumPy and the frameworks must not be imported: they start threads
+        assert late <= ({"shared.bench.worker.commands"} if name == "shared.bench.worker.main" else set()), name
+        assert "TYPE_CHECKING" not in path.read_text(), name

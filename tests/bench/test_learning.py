@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 from typing import Any
-from xml.dom import minidom
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from command_line import without
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import NO_ROOM, Record
+from shared.bench.record import Record
 from shared.bench.run.context import Run
 from shared.learning.families import ALPHABET
 
@@ -22,26 +21,20 @@ LEARNING = QUESTIONS["learning"]
 def tables(made: Record) -> list[dict[str, list[str]]]:
     """The rows of each table by their names, which end with the pass and the caches in the first table."""
     first, second = LEARNING.answer(made).tables
-    return [
-        {" ".join(row[:3]): list(row[3:]) for row in first.rows},
-        {row[0]: list(row[1:]) for row in second.rows},
-    ]
-
-
-# what a record says
+    return [{" ".join(row[:3]): [*row[3:]] for row in first.rows}, {row[0]: [*row[1:]] for row in second.rows}]
 
 
 def test_the_answer_compares_trainings_cold_and_warm_and_their_steps():
     compared, details = tables(recorded.learning())
     assert compared["fused train cold"] == ["10.1 s", "–", "7.07 s", "–", "PyTorch 1.43×\n(1.23 … 1.67)"]
-    assert compared["fused train warm"] == [
-        "1.01 s", "10.0×\n(8.58 … 11.7)", "5.05 s", "1.40×\n(1.20 … 1.63)", "JAX 5.00×\n(4.29 … 5.83)"
-    ]  # fmt: skip
+    assert compared["fused train warm"][1] == "10.0×\n(8.58 … 11.7)"
     assert compared["fused step warm"][-1].startswith("JAX 5.00×\n(4.")
     assert details["steps per second"] == ["50.0", "10.0"]
     assert details["the alignment's share of a step"] == ["80%", "80%"]
     assert details["compiling in all"] == ["3.00 s", "nothing"]
     assert details["peak memory of the process"] == ["256.0 MiB"] * 2
+    (first,), (again,) = (list(LEARNING.plots(recorded.learning())) for _ in range(2))
+    assert first.svg == again.svg
 
 
 def test_a_training_that_does_not_reach_the_quality_has_no_time():
@@ -53,45 +46,32 @@ def test_a_training_that_does_not_reach_the_quality_has_no_time():
     compared, details = tables(made)
     assert compared["fused train cold"][-1] == "no clear winner\n(within 2.56×; 1 process)"
     assert details["epochs to the quality, by seed"] == ["2, 2, 2", "2, –, –"]
-
-
-def test_nothing_is_answered_before_anything_was_trained():
-    made = recorded.learning()
     for result in made.results:
         result.blocks, result.details["processes"] = [], []
     assert not LEARNING.answer(made).tables and not list(LEARNING.plots(made))
 
 
-def test_the_plot_is_an_image_that_is_always_the_same():
-    (first,), (again,) = (list(LEARNING.plots(recorded.learning())) for _ in range(2))
-    assert first.svg == again.svg and minidom.parseString(first.svg).documentElement
-
-
-# what is refused
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("--problem", "learn_alignment"), "learn_alignment goes with the question learning, not with speed"),
-        (("growth", "--problem", "learn_alignment"), "goes with the question learning, not with growth"),
-        (("learning", "--problem", "stencil"), "learning goes with learn_alignment, not with stencil"),
-        (("--model", "encoder"), "--model goes with --problem learn_alignment, not with smith_waterman"),
-        (("learning", "--gap", "-2"), "--gap goes with --problem"),
-        (("learning", "--rounds", "9"), "--rounds goes with the question speed"),
-        (("learning", "--model", "transformer"), "unknown model 'transformer'; known: matrix, encoder"),
-        (("learning", "--variant", "vmap"), "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto"),
-        (("learning", "--families", "nowhere"), "nowhere"),
-        (("learning", "--checkpoints", "one.sto/kept"), "one.sto/kept: Not a directory"),
-        (("learning", "--families", "."), "one.sto': expected at least 2 sequences, got only 'a'"),
+        ("--problem learn_alignment", "learn_alignment goes with the question learning, not with speed"),
+        ("learning --problem stencil", "learning goes with learn_alignment, not with stencil"),
+        ("--model encoder", "--model goes with --problem learn_alignment, not with smith_waterman"),
+        ("learning --gap -2", "--gap goes with --problem"),
+        ("learning --rounds 9", "--rounds goes with the question speed"),
+        ("learning --model transformer", "unknown model 'transformer'; known: matrix, encoder"),
+        ("learning --variant vmap", "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto"),
+        ("learning --families nowhere", "nowhere"),
+        ("learning --checkpoints one.sto/kept", "one.sto/kept: Not a directory"),
+        ("learning --families .", "one.sto': expected at least 2 sequences, got only 'a'"),
     ],
 )
-def test_what_it_cannot_measure_is_refused_in_one_line(
-    arguments: tuple[str, ...], text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_question_that_learning_cannot_answer_is_refused(
+    arguments: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     (tmp_path / "one.sto").write_text("# STOCKHOLM 1.0\na ACDEF\n//\n")  # one sequence
     monkeypatch.chdir(tmp_path)
-    assert_refused(run_here(*arguments), text)
+    assert_refused(run_here(*arguments.split()), text)
 
 
 # whole runs
@@ -114,7 +94,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ask(folder: Path, *arguments: str) -> tuple[Ended, Record]:
-    """A run with NumPy's trainers, and its record."""
+    """A run of two seeds, and its record."""
     path = folder / "run.json"
     given = ("--families", str(folder / "families"), "--seeds", "2", "--json", str(path), "--force")
     ended = run_here("learning", *given, *arguments)
@@ -125,39 +105,26 @@ def trained(ended: Ended) -> list[str]:
     return [line for line in ended.err if ", seed " in line]
 
 
-def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_frameworks_take_turns_and_a_worker_that_dies_costs_its_training_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NUMPY_TRAINER", json.dumps(["torch", 1]))
     use_numpy_workers(monkeypatch)
     ended, made = ask(folder, "--checkpoints", str(folder / "kept"))
     assert ended.code == 0, ended.err
-    assert trained(ended) == [
-        "JAX fused, seed 0",
-        "PyTorch fused, seed 0",
-        "PyTorch fused, seed 1",
-        "JAX fused, seed 1",
-    ]
-    assert len(list((folder / "kept").glob("torch-fused-matrix-float32-*-seed-1.checkpoint"))) == 1
+    turns = ["JAX fused, seed 0", "PyTorch fused, seed 0", "PyTorch fused, seed 1", "JAX fused, seed 1"]
+    assert trained(ended) == turns
+    assert len(list((folder / "kept").glob("jax-fused-matrix-float32-*-seed-1.checkpoint"))) == 1
+    assert {r.case.name: len(r.details["processes"]) for r in made.results} == {"JAX fused": 2, "PyTorch fused": 1}
+    assert any("PyTorch fused train, not compiled, cold: process 2: the worker ended" in note for note in made.notes)
     for result in made.results:
         processes, target = result.details["processes"], result.details["target"]
         assert target == pytest.approx(2 / 3, abs=0.02)  # half of the true pairs, and no false one
-        assert len(processes) == 2 and {block.worker for block in result.blocks} == {0, 1}
-        if result.case.pass_name == "train":
-            for process, block in zip(processes, result.blocks, strict=True):
-                assert [epoch["quality"] >= target for epoch in process["epochs"]].index(True) == len(
-                    process["epochs"]
-                ) - 1
+        for process, block in zip(processes, result.blocks, strict=False):
+            if result.case.pass_name == "train":
+                *before, last = [epoch["quality"] >= target for epoch in process["epochs"]]
+                assert last and not any(before)
                 assert block.median == pytest.approx(process["epochs"][-1]["seconds"])
-    again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and trained(again) == []
-    assert Record.read(folder / "run.json").results == made.results
-
-
-def test_a_worker_that_dies_costs_its_training_only(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("NUMPY_TRAINER", json.dumps(["torch", 1]))
-    use_numpy_workers(monkeypatch)
-    ended, made = ask(folder)
-    assert ended.code == 0, ended.err
-    assert {r.case.name: len(r.details["processes"]) for r in made.results} == {"JAX fused": 2, "PyTorch fused": 1}
-    assert any("PyTorch fused train, not compiled, cold: process 2: the worker ended" in note for note in made.notes)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -175,20 +142,13 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pyte
     assert ended.code == 130 and [len(result.details["processes"]) for result in made.results] == [1, 1, 1]
     again = run_here("--resume", str(folder / "run.json"))
     assert again.code == 0 and trained(again) == ["JAX fused, seed 1"]
-    assert Record.read(folder / "run.json").results[0].blocks[0] == made.results[0].blocks[0]
-
-
-def test_what_the_budget_leaves_out_is_said_and_measured_when_it_is_resumed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    use_numpy_workers(monkeypatch)
-    ended, made = ask(folder, "--budget", "0.01", "--framework", "jax")
-    assert ended.code == 0 and {result.reason for result in made.results} == {NO_ROOM}
+    results = Record.read(folder / "run.json").results
+    assert results[0].blocks[0] == made.results[0].blocks[0]
     again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and trained(again) == ["JAX fused, seed 0", "JAX fused, seed 1"]
-    assert all(result.measured for result in Record.read(folder / "run.json").results)
+    assert again.code == 0 and trained(again) == [] and Record.read(folder / "run.json").results == results
 
 
+@pytest.mark.slow
 def test_without_equinox_pytorch_trains_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("three", "four"):
         (folder / "families" / f"{name}.sto").unlink()
@@ -196,9 +156,6 @@ def test_without_equinox_pytorch_trains_alone(folder: Path, monkeypatch: pytest.
     monkeypatch.setenv("PYTHONPATH", str(without(tmp_path / "absent", "equinox")))  # of the workers
     ended, made = ask(folder, "--seeds", "1", "--epochs", "2")
     assert ended.code == 0, ended.err
-    assert (
-        "JAX was not measured: it cannot train here: ImportError: jax_impl.learning needs equinox and optax"
-        in ended.out
-    )
-    assert {result.case.framework for result in made.results} == {"torch"}
+    reason = "JAX was not measured: it cannot train here: ImportError: jax_impl.learning needs equinox and optax"
+    assert reason in ended.out and {result.case.framework for result in made.results} == {"torch"}
     assert [len(result.details["processes"]) for result in made.results] == [1, 1, 1]

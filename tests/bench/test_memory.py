@@ -1,10 +1,10 @@
 """The question of what fits into a given memory: what follows from peaks, how batches are found, whole runs."""
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,9 @@ from rendered import html_report
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.memory import _find_batches, _measure
-from shared.bench.questions.memory_worker import peak_of
+from shared.bench.questions.memory import _find_batches, _measure, peak_of
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
-from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
 from shared.problems.problem import DATA
@@ -63,6 +61,9 @@ def test_the_table_has_the_lines_the_largest_batch_and_how_far_the_trial_was_off
     assert first[PROCESS].startswith("200.0 MiB\n(19") and first[LARGEST].startswith("8,388\n(8,2")
     assert first[MORE].startswith("JAX 2.00×\n(") and first[TRIED] == "920.0 MiB\n(+35.9%)"  # over 200 MiB + 5e8 B
     assert second[LARGEST].startswith("4,194\n(4,1") and second[MORE] == "–"
+    wrong = fitting("jax", "vmap", 200, 201, trial="5,000 pairs take more than 1000.0 MiB")
+    (row,) = answer(wrong).tables[0].rows
+    assert row[TRIED] == "5,000 pairs take more than 1000.0 MiB" and row[LARGEST].endswith("; 2 processes)")
 
 
 def test_a_sentence_compares_what_fits_most_in_each_framework():
@@ -72,22 +73,6 @@ def test_a_sentence_compares_what_fits_most_in_each_framework():
     same = fitting("torch", "vmap", 200, 201, 200)
     assert answer(JAX, same).statements[0].text.endswith(": same (within 1.2%).")
     assert answer(JAX).statements[0].text == "into 1000.0 MiB fit 8,388 pairs in JAX vmap."
-
-
-def test_fewer_than_three_processes_are_named():
-    rows = answer(JAX, fitting("torch", "vmap", 400, 402, cell=15.0)).tables[0].rows
-    assert rows[0][MORE] == "JAX 2.00×\n(1.97 … 2.04; 2 processes)"
-    assert rows[1][LARGEST:] == ("4,187\n(4,110 … 4,266; 2 processes)", "–", "not tried")
-
-
-def test_a_prediction_that_was_too_large_is_shown_with_its_reason():
-    wrong = fitting("jax", "vmap", 200, 201, 199, trial="5,000 pairs take more than 1000.0 MiB")
-    assert answer(wrong).tables[0].rows[0][TRIED] == "5,000 pairs take more than 1000.0 MiB"
-
-
-def test_measured_points_are_not_joined_in_a_plot():
-    drawn = [line_plot({"": [Line("jax", "vmap", [(1, 1), (2, 2)], look)]}, "pairs", "B") for look in ("o", "o-")]
-    assert drawn[0].count("<path") == drawn[1].count("<path") - 2  # with that of the legend
 
 
 def test_a_case_without_peaks_is_named_with_its_reason():
@@ -147,7 +132,7 @@ def test_a_batch_that_was_stopped_costs_only_itself():
     assert (result.status, result.reason, result.details) == ("limit", "stopped", {})
 
 
-def test_every_process_is_fresh_and_the_last_one_is_followed_by_a_trial_of_the_largest_batch():
+def test_every_process_is_fresh_and_the_last_one_tries_the_largest_batch():
     run: Any = FakeRun(200, 4.0)
     result = run.record.result(case("jax", "vmap"))
     _measure(run, result.case, is_last=False)
@@ -184,8 +169,10 @@ def test_memory_that_does_not_grow_is_no_line():
 @pytest.fixture
 def holder() -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds 150 MiB."""
-    program = "import sys\nheld = bytearray(b'1' * 150 * 2**20)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+    program = "import sys\nheld = bytearray(b'1' * 150 * 2**20)\nprint(flush=True)\nsys.stdin.read()"
+    command, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout and process.stdout.readline()  # it has them now
         yield process
         process.kill()
 
@@ -197,7 +184,8 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
     answered = run.ask_for_result
 
     def slow(*arguments: Any, **options: Any) -> Reply:
-        time.sleep(0.6)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            holder.wait(60 if allowed == 100 else 0.3)
         return answered(*arguments, **options)
 
     run.ask_for_result = slow
@@ -214,7 +202,8 @@ def run_memory(*arguments: str) -> Ended:
     return run_here("memory", "--threads", "1", *arguments)
 
 
-def test_a_run_finds_batches_tries_the_largest_and_goes_on_after_an_interruption(tmp_path: Path):
+@pytest.mark.slow
+def test_a_run_finds_batches_and_goes_on_after_an_interruption(tmp_path: Path):
     path = tmp_path / "run.json"
     fused = ("--framework", "jax", "--variant", "fused", "--pass", "score")
     ended = run_memory(*fused, "--memory", "500MiB", "--workers", "1", "--json", str(path))
@@ -237,15 +226,7 @@ def test_a_run_finds_batches_tries_the_largest_and_goes_on_after_an_interruption
     assert html_report([Record.read(path)]).count("<figure>") == 1
 
 
-def test_a_process_that_is_too_large_by_itself_is_stopped():
-    ended = run_memory("--framework", "jax", "--variant", "fused", "--pass", "score", "--memory", "150MiB")
-    assert ended.code == 0, ended.err
-    assert "JAX fused score: the process and 2 pairs take more than 150.0 MiB." in ended.out.splitlines()
-
-
-def test_an_accelerators_framework_is_limited_to_the_memory_and_says_itself_what_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     path, notes = tmp_path / "run.json", tmp_path / "notes"
     # a pair takes 6 * 7 * 4 bytes, and 8 for its lengths: 5,658 fit beside 4 KiB; and the worker has room for some more
     use_numpy_workers(monkeypatch, repeats=6_000, notes=str(notes))
@@ -263,29 +244,14 @@ def test_an_accelerators_framework_is_limited_to_the_memory_and_says_itself_what
     assert ended.err[-1].endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
 
 
-def test_a_wrong_result_has_no_memory(monkeypatch: pytest.MonkeyPatch):
-    use_numpy_workers(monkeypatch, wrong="vmap", repeats=10**9)
-    small = ("--size", "6x7", "--memory", "400MB", "--framework", "torch", "--variant", "vmap", "--pass", "score")
-    ended = run_memory(*small)
-    assert ended.code == 1 and "WRONG: PyTorch vmap score: score off by 1.0e+00" in ended.out
-    assert "that fit into" not in ended.out
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ("--problem stencil", "memory goes with alignments, not with stencil"),
-        ("--input globins", "memory seeks the largest batch of --input random: leave out --input and --batch"),
-        ("--batch 3", "memory seeks the largest batch of --input random: leave out --input and --batch"),
-        ("--memory 2", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got '2'"),
+        ("--input globins", "memory goes with --input random, got 'globins'"),
+        ("--batch 3", "memory seeks the largest batch: leave out --batch"),
         ("--memory nanGB", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'"),
     ],
 )
-def test_what_memory_cannot_answer_is_refused(arguments: str, text: str):
+def test_a_question_that_memory_cannot_answer_is_refused(arguments: str, text: str):
     assert_refused(run_memory(*arguments.split()), text)
-
-
-def test_more_memory_than_is_free_is_refused(monkeypatch: pytest.MonkeyPatch):
-    use_numpy_workers(monkeypatch)
-    ended = run_memory("--framework", "jax", "--memory", "900TB")
-    assert ended.code == 2 and " that are free, got " in ended.err[-1]

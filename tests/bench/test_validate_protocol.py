@@ -69,10 +69,9 @@ def test_comparisons_are_counted_printed_and_written(monkeypatch, tmp_path, caps
     assert "power test, 5%: 2 of 2 detected; missed:\n" in out
     found = json.loads(path.read_text())
     assert [len(found[kind]) for kind in ("a_a", "power")] == [8, 2]
-    assert found["a_a"][4] == {
-        "case": "JAX wavefront score", "seed": 1, "seconds": pytest.approx(0.001), "rounds": [[1.03] * 5] * 4,
-        "ratio": pytest.approx(1.03), "low": pytest.approx(1.0217, abs=1e-4), "high": pytest.approx(1.0384, abs=1e-4),
-    }  # fmt: skip
+    row = found["a_a"][4]
+    assert (row["case"], row["seed"], row["rounds"]) == ("JAX wavefront score", 1, [[1.03] * 5] * 4)
+    assert [row["ratio"], row["low"], row["high"]] == pytest.approx([1.03, 1.0217, 1.0384], abs=1e-4)
     assert found["power"][0]["ratio"] == pytest.approx(1.05)
 
 
@@ -83,10 +82,9 @@ def test_more_false_positives_than_one_in_ten_are_a_failure(monkeypatch, differe
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.9])
-def test_a_slowdown_that_is_not_found_or_found_as_a_speedup_is_a_failure(monkeypatch, capsys, factor):
+def test_a_slowdown_that_is_not_found_is_a_failure(monkeypatch, factor):
     protocol = FakeProtocol(honest={0: factor}, misses=True)
     assert validated(monkeypatch, protocol, "--runs", "0", "--power-runs", "1") == 1
-    assert f"0 of 2 detected; missed:\n  JAX fused score, seed 0: {factor:.4f}, " in capsys.readouterr().out
 
 
 def test_a_case_that_fails_ends_the_validation_with_its_reason(monkeypatch):

@@ -45,6 +45,7 @@ def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], monkeypat
     assert_refused(run_here(*arguments), reason)
 
 
+@pytest.mark.slow
 def test_the_tests_for_a_gpu_can_be_collected(tmp_path: Path):
     folder = without(tmp_path, *ABSENT)
     command = [sys.executable, "-m", "pytest", "-m", "cuda", "--collect-only", "-q", "-p", "no:cacheprovider", *TESTS]

@@ -4,10 +4,9 @@
     bytes of a call    = base + cell * cells
     seconds to compile = start + step * steps
 
-Each is a sum of columns, which have a number for each size, times coefficients, none of which is negative. From the
-knee on, a cell costs more: what a call works on no longer fits into a cache. Residuals are logarithms, so that a size
-of microseconds counts as much as one of seconds. Large ones count less (soft L1), so that one odd size does not bend
-the model for all others.
+No coefficient is negative. From the knee on, a cell costs more: what a call works on no longer fits into a cache.
+Residuals are logarithms, so that a size of microseconds counts as much as one of seconds. Large ones count less (soft
+L1), so that one odd size does not bend the model for all others.
 
 What a size takes differs from any such sum by far more than calls of that size differ from each other, so sizes are the
 sample. Each is left out once: how far the coefficients then move gives their intervals (the jackknife), and what the

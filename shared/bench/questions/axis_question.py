@@ -1,8 +1,7 @@
 """The base class of questions along one axis: every case at several points, each with worker processes of its own.
 
-A subclass declares the points, the first one the baseline, and what a change from it is called: points are `labels`,
-which workers are started by, or with `is_over_inputs` the inputs. The rows, what must be precise, the tables, the
-sentences and the plot follow. Workers of all points take turns in the same rounds: what slows one slows them all.
+A subclass declares the points, the first one the baseline: `labels`, or with `is_over_inputs` the inputs. All else
+follows. Workers of all points take turns in the same rounds: what slows one slows them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -184,17 +183,19 @@ def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator
     """Say which framework is faster at each point, and where that changes."""
     kinds: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
-        by_point = [(point, winner) for point in points if (winner := _winner(row.comparison(point)))]
-        told = [
-            f"{winner} {' and '.join(point for point, _ in own)}"
-            for winner, own in groupby(by_point, key=lambda each: each[1])
-        ]
+        by_point: list[tuple[str, str]] = []
+        for point, found in ((point, row.comparison(point)) for point in points):
+            if found.ratio:
+                names = [FRAMEWORKS[result.case.framework] for result in found.results]
+                by_point.append((point, outcome_text(found.ratio, names, "no clear winner")))
+        groups = groupby(by_point, key=lambda each: each[1])
+        told = [f"{winner} {' and '.join(point for point, _ in group)}" for winner, group in groups]
         if told:
             throughout = by_point[0][1] + " throughout" * (len(by_point) > 1)
             kind = throughout if len(told) == 1 else ", ".join(told)
             kinds.setdefault(kind, []).append(row[:3])
-    names = [row[:3] for row in rows]
-    parts = [f"{kind}: {', '.join(name for name, _ in _named(own, names))}" for kind, own in kinds.items()]
+    every = [row[:3] for row in rows]
+    parts = [f"{kind}: {', '.join(name for name, _ in _named(chosen, every))}" for kind, chosen in kinds.items()]
     if parts:
         yield Statement(about, f"{'; '.join(parts)}.")
 
@@ -203,14 +204,6 @@ def _for_the_work_of(first: Result, second: Result) -> Result:
     """The second result as if it had done as much work as the first, in proportion."""
     scale = (first.work or 1) / (second.work or 1)
     return replace(second, blocks=[block._replace(median=block.median * scale) for block in second.blocks])
-
-
-def _winner(comparison: Comparison) -> str | None:
-    """The faster framework in words; None where there is nothing to compare."""
-    if comparison.ratio is None:
-        return None
-    names = [FRAMEWORKS[result.case.framework] for result in comparison.results]
-    return outcome_text(comparison.ratio, names, "no clear winner")
 
 
 def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:

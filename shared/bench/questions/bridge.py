@@ -1,24 +1,23 @@
 """What does it cost to stay in PyTorch and call JAX's kernel?
 
-JAX's variants are timed in JAX and called from PyTorch through torch_impl.jax_bridge, PyTorch's own beside them, all in
-the same rounds. The first against the second is the crossing, the last two are the choice of who trains a model in
-PyTorch.
+JAX's variants in JAX against the same from PyTorch is the crossing; these against PyTorch's own are the choice of who
+trains a model in PyTorch.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.axis_question import AxisQuestion, Row
+from shared.bench.questions.question import Able, Cases
 from shared.bench.record import Record
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import is_precise
 from shared.bench.units import NOTHING, between, duration
-from shared.problems import PROBLEMS, Inputs
-from shared.problems.alignments import AlignmentProblem
+from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
-from shared.variants import PATH, Abilities
+from shared.variants import Abilities
 
 IN_JAX, FROM_PYTORCH = "in JAX", "from PyTorch"
 SMALL = "small"  # the input on which a call is little more than the crossing
@@ -31,6 +30,7 @@ class Bridge(AxisQuestion):
 
     name = "bridge"
     asks = "what does it cost to stay in PyTorch and call JAX's kernel"
+    only_alignments, only_passes = True, ("score", "marginals", "hvp")
     default_budget = 540.0
     axis, change, is_gain = "calls", "the crossing adds", False
     compares = "The faster kernel from PyTorch"
@@ -50,15 +50,10 @@ class Bridge(AxisQuestion):
         }
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        problem = PROBLEMS.get(settings.problem)
-        if not isinstance(problem, AlignmentProblem):
-            raise UnusableInput(f"bridge goes with alignments, not with {settings.problem}")
-        if PATH in settings.passes:
-            raise UnusableInput(f"bridge goes with passes that are functions of a score, not with {PATH}")
         if len(settings.frameworks) < len(FRAMEWORKS):
             raise UnusableInput(f"bridge needs both frameworks, got --framework {settings.frameworks[0]}")
-        small = problem.inputs_of_size(replace(settings, batch=None), _SMALL_SIZE)
-        return {**problem.inputs(settings), SMALL: small}
+        small = problem_of(settings.problem).inputs_of_size(replace(settings, batch=None), _SMALL_SIZE)
+        return {**super().inputs(settings), SMALL: small}
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         # a small call shows what a crossing costs, whichever variant it is; more would cost minutes of torch.compile
@@ -66,20 +61,16 @@ class Bridge(AxisQuestion):
             return []
         return super().modes(settings, variant, input_name, abilities)
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         if missing := [FRAMEWORKS[name] for name in FRAMEWORKS if name not in abilities]:
             return [], [Absence(name, "call through the bridge", f"{missing[0]} is missing") for name in abilities]
-        cases, absent = super().cases(settings, abilities, inputs)
-        return cases, [row for row in absent if not row.case.endswith(IN_JAX)]
+        return super().cases(settings, abilities, inputs)
 
     def contenders(self, record: Record) -> set[Case]:
         """The cases of rows in which a ratio is not precise yet."""
-        results = [list(row.results.values()) for row in self.rows(record)]
-        vague = [of_row for of_row in results
-                 if not is_precise(self.deciding(replace(record, results=of_row)), record.settings)]  # fmt: skip
-        return {result.case for of_row in vague for result in of_row}
+        rows = [[*row.results.values()] for row in self.rows(record)]
+        vague = [row for row in rows if not is_precise(self.deciding(replace(record, results=row)), record.settings)]
+        return {result.case for row in vague for result in row}
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The time that the crossing adds to a call, and its share of the call from PyTorch."""

@@ -8,11 +8,9 @@ where torch.compile is told to: the environment variable is the same as mode="re
 import os
 from collections.abc import Mapping, Sequence
 
-from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.bench.questions.axis_question import AxisQuestion
 from shared.bench.run.plan import WorkerStart
-from shared.problems import Inputs
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
 
@@ -36,6 +34,7 @@ class Graphs(AxisQuestion):
         ),
     }
     axis, change = "launches", "gain"
+    only_alignments = True
     below = (
         f"As CUDA graphs: JAX with XLA_FLAGS={_XLA_FLAGS}, PyTorch with torch.compile's mode reduce-overhead; gain: "
         "the time by default over that one, and the 95% interval.",
@@ -44,11 +43,6 @@ class Graphs(AxisQuestion):
     def check_device(self, device: str) -> None:
         if device == "cpu":
             raise UnusableInput("graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
-
-    def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        if settings.problem not in ALIGNMENTS:
-            raise UnusableInput(f"graphs goes with --problem {' or '.join(ALIGNMENTS)}, not with {settings.problem}")
-        return super().inputs(settings)
 
     def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
         return variant in ("vmap", "wavefront")

@@ -155,13 +155,9 @@ def _memory_columns(loop: Loop) -> tuple[float, ...]:
 
 def _compiling(result: Result) -> float | None:
     """Seconds of the first call without the run itself."""
-    seconds = [
-        start.tracing + start.compiling
-        if start.tracing is not None and start.compiling
-        else start.seconds - result.time.value
-        for start in result.cold
-    ]
-    return median(seconds) if seconds else None
+    known = [(call.tracing or 0.0) + call.compiling if call.tracing is not None and call.compiling
+             else call.seconds - result.time.value for call in result.cold]  # fmt: skip
+    return median(known) if known else None
 
 
 def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | None:
@@ -258,16 +254,18 @@ def prediction(record: Record, size: Size) -> Report:
     rows = []
     for costs in cases:
         cells = []
-        for estimate, text in ((costs.seconds(size), duration), (costs.peak_bytes(size), _bytes)):
+        for estimate, text in (
+            (costs.seconds(size), duration),
+            (costs.peak_bytes(size), lambda n: bytes_text(round(n))),
+        ):
             is_known = estimate and estimate.high <= _MOST_WIDTH * estimate.low
             cells += [text(estimate.value) if estimate else NOTHING]
             cells += [between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING]
         rows.append((*costs.names, *cells, "" if costs.covers(size) else "extrapolated"))
     headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
     below = (
-        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
-        "Extrapolated: steps, cells or cells in a step are outside what was measured, and may cost more than intervals "
-        "say.",
+        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}. Extrapolated: steps, cells "
+        "or cells in a step are outside what was measured, and may cost more than intervals say.",
     )
     whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
     title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
@@ -280,7 +278,3 @@ def prediction(record: Record, size: Size) -> Report:
             statements.append(Statement(name, f"{in_words(named, ratio)}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report(Answer([table], statements))
-
-
-def _bytes(count: float) -> str:
-    return bytes_text(round(count))

@@ -1,14 +1,13 @@
 """How long does learning to align real protein families take, to a quality that is fixed beforehand?
 
-Both frameworks train the same model from the same weights on the same batches, until their alignments of families that
-they do not train on are as good as those by BLOSUM62. For each seed every framework has a fresh process, by turns. It
-trains to that quality with compilers' caches empty (cold), once more from the same start (warm), and then times steps.
+Both frameworks train the same model until their alignments of families that they do not train on are as good as those
+by BLOSUM62: for each seed in a fresh process, with compilers' caches empty (cold) and from the same start again (warm).
 """
 
 import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -22,7 +21,7 @@ from shared.bench.record import Record, Result
 from shared.bench.report.plots import COLOURS, drawn, formatter
 from shared.bench.report.tables import Answer, Plot, Table, left_then_right
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.fresh_processes import groups_of, measure_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.units import NOTHING, duration, figures, size
 from shared.bench.worker.case_runner import CaseRunner
@@ -30,7 +29,7 @@ from shared.learning.baseline import GAP_EXTEND, GAP_OPEN, TEMPERATURE, blosum_w
 from shared.learning.families import Family, split
 from shared.learning.job import Job
 from shared.learning.quality import quality
-from shared.learning.training import Training, epoch_batches, validation_batches
+from shared.learning.training import Epoch, Training, epoch_batches, validation_batches
 from shared.problems import Inputs
 from shared.problems.learn_alignment import ALIGNMENT, STEP, TRAIN
 from shared.problems.problem import DATA, UnusableInput
@@ -38,6 +37,25 @@ from shared.problems.problem import DATA, UnusableInput
 COLD, WARM = "cold", "warm"
 _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frameworks, and how often
 _LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
+
+
+@dataclass
+class Process:
+    """What is kept of a process: of a training, or of a step."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    compiling: float | None = None  # seconds
+    reached: bool = False  # the quality
+    peak_bytes: int | None = None
+    alignment: float | None = None  # its share of a step
+
+
+@dataclass
+class Processes:
+    """What is kept of a case."""
+
+    processes: list[Process]
+    target: float  # the quality to reach
 
 
 class Learning(AxisQuestion):
@@ -51,6 +69,7 @@ class Learning(AxisQuestion):
         "Train: steps up to the quality, and validation; cold: from empty caches; warm: again in the same process.",
     )
     takes = ()
+    details = Processes
     default_problem = "learn_alignment"
     default_budget = 600.0
     times_rounds = False
@@ -88,15 +107,8 @@ class Learning(AxisQuestion):
                     _enter(result, number, reply.details)
             record.generations += [generation] if reply.details else []
 
-        def finished(record: Record, case: Case) -> int:
-            return len(record.result(case).details.get("processes", ()))
-
-        parts: dict[tuple[str, str], list[Case]] = {}
-        for case in cases:
-            parts.setdefault((case.variant, case.framework), []).append(case)
-        variants = last_rung_first(cases)
-        groups = [Group([part for (name, _), part in parts.items() if name == variant]) for variant in variants]
-        measure_in_processes(run, groups, one_process, finished, options["seeds"])
+        groups = groups_of(cases, "variant", "framework")
+        measure_in_processes(run, groups, one_process, "processes", options["seeds"])
 
     def answer(self, record: Record) -> Answer:
         answer = super().answer(record)
@@ -111,8 +123,8 @@ class Learning(AxisQuestion):
             for axes, label in zip(every, self.labels, strict=True):
                 for result in trained:
                     for process in result.details["processes"] if result.case.label == label else ():
-                        points = [(epoch["seconds"], epoch["quality"]) for epoch in process["epochs"]]
-                        axes.plot(*zip(*points, strict=True), ".-", color=COLOURS[result.case.framework])
+                        x, y = ([epoch[of] for epoch in process.get("epochs", ())] for of in ("seconds", "quality"))
+                        axes.plot(x, y, ".-", color=COLOURS[result.case.framework])
                 axes.axhline(trained[0].details["target"], color="#14181f", linewidth=1)
                 axes.xaxis.set_major_formatter(formatter("s"))
                 axes.set(title=label, xlabel="time", ylabel="F1 on the validation families")

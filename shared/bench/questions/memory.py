@@ -5,10 +5,15 @@ the largest batch, of which 90% are then tried. On a CPU a worker that has more 
 no prediction endangers the machine; an accelerator's framework is limited to it.
 """
 
+import contextlib
+import gc
 import math
+import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,19 +22,20 @@ import psutil
 from shared.bench.analysis.verdict import cell
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.estimates import LEAST_PROCESSES, SAME, of_processes
-from shared.bench.questions.memory_worker import peak_of
+from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.fresh_processes import groups_of, measure_in_processes
+from shared.bench.run.largest_batch import function_of, placed
 from shared.bench.run.protocol import save_inputs
 from shared.bench.units import NOTHING, figures, interval_text
 from shared.bench.units import size as bytes_text
+from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
-from shared.problems.alignments import AlignmentProblem
-from shared.problems.problem import DATA, UnusableInput
+from shared.problems.problem import DATA, NotMeasurable, UnusableInput
 
 # The first batch has one cell for so many bytes of the memory: many times what any variant has needed.
 _FIRST_BYTES = 1024
@@ -41,25 +47,38 @@ _TRIED = 0.9  # of the largest batch
 _mean = partial(of_processes, scatter=0.0)
 
 
+@dataclass
+class Peaks:
+    """What is kept of a case."""
+
+    pairs: list[int]  # of the two batches
+    peaks: list[list[int]] = field(default_factory=list)  # of each process, bytes with each batch
+    trial: dict[str, Any] = field(default_factory=dict)  # its pairs, and their peak or the reason why there is none
+
+    def __post_init__(self) -> None:
+        grows = (len(own) == 2 and 0 < own[0] < own[1] for own in (self.pairs, *self.peaks))
+        numbers = (value for name, value in self.trial.items() if name != "reason")
+        if not all(grows) or not all(isinstance(value, int) and value > 0 for value in numbers):
+            raise ValueError("pairs and peaks must be two growing numbers each, those of a trial positive")
+
+
 class Memory(Question):
     """The largest batch that fits."""
 
     name = "memory"
     asks = "how large a batch fits into a given memory; in which framework more"
     takes = ("size", "memory", "workers")
-    default_input = "random"
+    only_alignments, only_random, default_input = True, True, "random"
+    details = Peaks
     default_budget = 600.0
     times_rounds = False
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """One pair, of which batches are made."""
-        problem = problem_of(settings.problem)
-        if not isinstance(problem, AlignmentProblem):
-            raise UnusableInput(f"memory goes with alignments, not with {problem.name}")
-        if settings.input != "random" or settings.batch:
-            raise UnusableInput("memory seeks the largest batch of --input random: leave out --input and --batch")
+        if settings.batch:
+            raise UnusableInput("memory seeks the largest batch: leave out --batch")
         rows, cols = settings.size or (256, 256)
-        one = problem.inputs_of_size(settings, (1, rows, cols))
+        one = problem_of(settings.problem).inputs_of_size(settings, (1, rows, cols))
         return {DATA: replace(one, text=f"batches of random pairs of {rows} x {cols}")}
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
@@ -67,10 +86,10 @@ class Memory(Question):
         _limit_memory(run, cases[0].framework)
         processes = run.settings.workers or LEAST_PROCESSES
         run.progress.begin("peak memory", processes * len(cases))
-        run.progress.skip(sum(_finished(run.record, case) for case in cases))  # begins results in the tables' order
-        keys = [(variant, name) for variant in last_rung_first(cases) for name in run.settings.passes]
-        groups = [Group([[c] for c in cases if (c.variant, c.pass_name) == key]) for key in keys]
-        measure_in_processes(run, groups, lambda part, at, _: _measure(run, part[0], at + 1 >= processes), _finished)
+        results = map(run.record.result, cases)  # begins them in the order of the table
+        run.progress.skip(sum(len(result.details.get("peaks", ())) for result in results))
+        groups = groups_of(cases, "variant pass_name", "framework compiled")
+        measure_in_processes(run, groups, lambda part, at, _: _measure(run, part[0], at + 1 >= processes), "peaks")
 
     def answer(self, record: Record) -> Answer:
         fits = _fits(record)
@@ -104,7 +123,7 @@ QUESTION = Memory()
 class Fit(NamedTuple):
     """The lines of a case's processes, and where they reach the given memory; in each list a number per process."""
 
-    details: Mapping[str, Any]  # of the result: "pairs" of the two batches, "peaks" of each process, "trial"
+    details: Mapping[str, Any]  # the fields of Peaks
     bases: list[float]  # bytes of the process itself: the framework, its compiler, compiled code
     slopes: list[float]  # bytes of a pair
     largest: list[float]  # pairs in the largest batch
@@ -123,12 +142,8 @@ def _fit(record: Record, details: Mapping[str, Any]) -> Fit:
 
 def _fits(record: Record) -> dict[Case, Fit]:
     """The lines of every case that is right."""
-    right = [result for result in record.results if result.status == "ok" and _finished(record, result.case)]
+    right = [result for result in record.results if result.status == "ok" and result.details.get("peaks")]
     return {result.case: _fit(record, result.details) for result in right}
-
-
-def _finished(record: Record, case: Case) -> int:
-    return len(record.result(case).details.get("peaks", []))
 
 
 # how it is measured
@@ -198,6 +213,76 @@ def _find_batches(run: Run, result: Result) -> None:
     if result.status in ("ok", "limit") and points and points[-1][0] > 1:
         result.status, result.reason = "ok", None
         result.details = {"pairs": [points[-1][0] // 2, points[-1][0]]}
+
+
+def peak_of(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str, int] | None:
+    """Return resident bytes of a worker before the calls and their peak; None if they fail or exceed the memory."""
+    case, memory, exceeded, ended = result.case, run.settings.memory or 0, threading.Event(), threading.Event()
+    if run.running(case) is None:
+        run.start_workers([case])
+    if (worker := run.running(case)) is None:  # one that `ask` starts would not be watched
+        result.status, result.reason = "failed", "its worker did not start"
+        return None
+
+    def look() -> None:
+        with contextlib.suppress(psutil.Error):  # it has ended
+            process = psutil.Process(worker.pid)
+            while case.device == "cpu" and not ended.wait(0.01):  # seconds
+                if process.memory_info().rss > memory:
+                    exceeded.set()
+                    process.kill()
+                    return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        reply = run.ask_for_result("call", case, function=peak_of_calls, pairs=pairs, is_first=is_first)
+    finally:
+        ended.set()
+        thread.join()
+    if exceeded.is_set():
+        result.status, result.reason = "limit", f"the process and {pairs:,} pairs take more than {bytes_text(memory)}"
+    return reply.details if reply.status == "ok" else None
+
+
+def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) -> dict[str, Any]:
+    """Bytes of the process before and at most while it gets the arguments of a batch and calls the case twice.
+
+    Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
+    copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.
+    is_first: the gate checks the result, in every process but the trial's. Raises Wrong or NotMeasurable.
+    """
+    backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), repeats=pairs)
+    results: list[Any] = []
+
+    def calls() -> None:
+        arguments = placed(backend, case, inputs)
+        backend.wait(function(*arguments, **inputs.parameters))
+        results.append(backend.wait(function(*arguments, **inputs.parameters)))
+
+    def on_accelerator() -> tuple[int, int] | None:
+        arguments = placed(backend, case, inputs)
+        result = backend.wait(function(*arguments, **inputs.parameters))
+        results.extend([result] if is_first else [])
+        del result
+        backend.release(case.device)  # so that memory kept for the next call counts too
+        peak = backend.peak_bytes(function, arguments, inputs.parameters, case.device)
+        return None if peak is None else (0, sum(a.nbytes for a in arguments if a is not None) + peak)
+
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty,
+        runner.compilers(case, Path(empty)),  # or only the first of the processes would compile
+    ):
+        function = function_of(runner, case, inputs)
+        bounds = resident_peak(calls) if case.device == "cpu" else on_accelerator()
+        if bounds is None:
+            raise NotMeasurable("its peak memory is not known here")
+        parts = backend.extremes(results[0], pairs) if is_first else ()
+        gates = [runner.gate.check(case, part) for part in parts]
+    results.clear()
+    backend.forget_compiled()
+    gc.collect()
+    return {"before": bounds[0], "peak": bounds[1]} | ({"gate": gates[-1]} if gates else {})
 
 
 # how it is shown

@@ -1,8 +1,7 @@
 """What do several processes gain, each with a shard of a batch, against one process on the same cores?
 
-Every case is computed by one process on all cores, by one process on the cores of one of several, and by several
-processes on cores of their own, each on its shard. The pass `step` is a data-parallel step of the learning job:
-forward, backward, the sum of the gradients over processes, and Adam.
+Every case is computed by one process on all cores, by one on the cores of one of several, and by several processes on
+cores of their own, each on its shard.
 """
 
 from argparse import ArgumentTypeError
@@ -18,11 +17,12 @@ from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
-from shared.bench.questions.question import TIMING
+from shared.bench.questions.question import TIMING, Able, Cases
+from shared.bench.questions.threads import counts_up_to
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
+from shared.bench.run.fresh_processes import groups_of, time_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.worker_handle import WORKER_COMMAND
 from shared.learning.batches import Batch
@@ -30,13 +30,12 @@ from shared.learning.families import bundled_families
 from shared.learning.job import Job
 from shared.learning.shards import dealt
 from shared.learning.training import epoch_batches
-from shared.problems import PROBLEMS, Inputs, problem_of
+from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignment_reference import CELLS, reference_results
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import names, whole
 from shared.problems.problem import BATCH, Problem, UnusableInput
-from shared.variants import PATH, Abilities
 
 # what is measured where nothing is asked for: a call of milliseconds, as a step of training has them
 _SIZE, _PAIRS = (256, 256), 128
@@ -58,21 +57,18 @@ class Processes(AxisQuestion):
     own_passes: Mapping[str, str] = {
         STEP: "a data-parallel step of learning to align: forward, backward, the sum over processes, Adam"
     }
+    only_alignments, only_passes = True, ("score", "marginals", "hvp", STEP)
     default_input = "random"
     default_budget = 600.0
     only_on_cpus = "it has not been run on GPUs"
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return ("score", "marginals", "hvp", STEP) if isinstance(problem, AlignmentProblem) else problem.default_passes
+        return self.only_passes if isinstance(problem, AlignmentProblem) else problem.default_passes
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """The batch, and that of the pass `step`. Raises UnusableInput for fewer pairs than processes."""
-        if not isinstance(PROBLEMS.get(settings.problem), AlignmentProblem):
-            raise UnusableInput(f"processes goes with alignments, not with {settings.problem}")
         if settings.pythons:
             raise UnusableInput("processes measures in the interpreter that runs it: leave out --python")
-        if PATH in settings.passes:
-            raise UnusableInput(f"processes goes with passes that a training needs, not with {PATH}")
         step = {ALONE: _step_inputs(settings)} if STEP in settings.passes else {}
         given = step[ALONE] if settings.passes == (STEP,) else _pairs(settings)
         if (pairs := given.pairs or 0) < (most := max(counts_of(settings))):
@@ -86,9 +82,7 @@ class Processes(AxisQuestion):
         return {(framework, _label(*point)): WorkerStart(point[1], _command(framework, *point))
                 for framework in settings.frameworks for point in points}  # fmt: skip
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = [], []
         problem = problem_of(settings.problem)
         where = (problem.name, settings.device, settings.dtype)
@@ -111,7 +105,7 @@ class Processes(AxisQuestion):
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         write_inputs(run, inputs)
-        time_in_processes(run, [Group([[c for c in cases if c.variant == name]]) for name in last_rung_first(cases)])
+        time_in_processes(run, groups_of(cases, "variant"))
 
     def choices(self, points: Sequence[str]) -> Sequence[str]:
         return [point for point in points if "processes" in point]
@@ -144,8 +138,7 @@ def counts_of(settings: Settings) -> tuple[int, ...]:
         raise UnusableInput(f"--processes must be at most {cores}, the cores to use, got {settings.processes[-1]}")
     if cores < 2:
         raise UnusableInput(f"processes needs at least 2 cores, got {cores}")
-    powers = [2**power for power in range(cores.bit_length())]
-    return settings.processes or tuple(dict.fromkeys([*powers, cores]))
+    return settings.processes or tuple(counts_up_to(cores))
 
 
 def _label(count: int, threads: int) -> str:

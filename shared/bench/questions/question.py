@@ -2,6 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from shared.bench.analysis.verdict import time_over, verdicts
@@ -16,10 +18,13 @@ from shared.bench.run.interpreters import elsewhere
 from shared.bench.run.plan import Plan, WorkerStart
 from shared.bench.run.protocol import measure_calls
 from shared.problems import Inputs, problem_of
-from shared.problems.problem import Problem, UnusableInput
+from shared.problems.alignments import AlignmentProblem
+from shared.problems.problem import DATA, Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
 TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
+Able = Mapping[str, Abilities]  # of each usable framework
+Cases = tuple[list[Case], list[Absence]]  # those of a run, and those that a framework cannot run
 
 
 class Question(ABC):
@@ -32,6 +37,9 @@ class Question(ABC):
 
     default_problem = Settings.problem
     only_on_cpus = ""  # why it is not asked of other devices
+    only_alignments = False
+    only_random = False  # input
+    only_passes: tuple[str, ...] = ()  # none: every pass
     # of the options of the command line that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
@@ -40,6 +48,7 @@ class Question(ABC):
     default_dtype = Settings.dtype  # or several, with commas in between
     # every case is measured once for each label; the machine itself is measured by workers of the first
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
+    details: type | None = None  # a dataclass of what is kept of a result, which raises ValueError for what cannot be
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """By framework and label, how workers are started; in another interpreter where `--python` names one.
@@ -59,6 +68,16 @@ class Question(ABC):
         if self.only_on_cpus and device != "cpu":
             raise UnusableInput(f"{self.name} goes with --device cpu, got {device}: {self.only_on_cpus}")
 
+    def check(self, settings: Settings) -> None:
+        """Raise UnusableInput if it cannot be asked of the problem, the input or the passes."""
+        unknown = [name for name in settings.passes if self.only_passes and name not in self.only_passes]
+        if self.only_alignments and not isinstance(problem_of(settings.problem), AlignmentProblem):
+            raise UnusableInput(f"{self.name} goes with alignments, not with {settings.problem}")
+        if self.only_random and settings.input != "random":
+            raise UnusableInput(f"{self.name} goes with --input random, got {settings.input!r}")
+        if unknown:
+            raise UnusableInput(f"{self.name} goes with --pass {' or '.join(self.only_passes)}, got {unknown[0]}")
+
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes
 
@@ -74,13 +93,8 @@ class Question(ABC):
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
         return problem_of(settings.problem).modes(variant, abilities)
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
-        """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
-
-        abilities: of each usable framework. inputs: the names of the run's inputs.
-        """
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+        """The cases of a run, frameworks side by side. inputs: the names of the run's inputs."""
         cases, absent = [], {}
         starts = self.starts(settings)
         variants = problem_of(settings.problem).variant_names
@@ -101,17 +115,15 @@ class Question(ABC):
                 if reason is None:
                     cases.append(case)
                 else:
-                    absent[Absence(framework, case.title, reason)] = None
+                    absent[Absence(framework, replace(case, label="", input=DATA).title, reason)] = None
         return cases, list(absent)
 
     def plan(self, settings: Settings) -> Plan:
         """The plan of a run. Raises UnusableInput, SequenceError or MemoryError."""
+        self.check(settings)
         starts, inputs = self.starts(settings), self.inputs(settings)
         flags = self.times_rounds, self.times_reference, self.tries_new_shape, self.drops_dominated
-
-        def cases(abilities: Mapping[str, Abilities]) -> tuple[list[Case], list[Absence]]:
-            return self.cases(settings, abilities, list(inputs))
-
+        cases = partial(self.cases, settings, inputs=list(inputs))
         return Plan(starts, inputs, cases, self.measure, self.deciding, self.contenders, *flags)
 
     # how they are measured
@@ -123,10 +135,10 @@ class Question(ABC):
     drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
-        """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).
+        """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.
 
-        Unless a question has a way of its own: first calls, then rounds. `run.ask_for_result("call", case, function=f)`
-        calls f(runner, case), a function of a module, in the case's worker, and returns its dictionary.
+        `run.ask_for_result("call", case, function=f)` calls f(runner, case), a function of a module, in the case's
+        worker, and returns its dictionary.
         """
         measure_calls(run, cases, inputs)
 

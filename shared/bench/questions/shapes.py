@@ -7,8 +7,7 @@ compile for them.
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -16,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from shared.bench.analysis.verdict import compare
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.estimates import Block
+from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.estimates import Block, Seconds
 from shared.bench.measure.clock import timed
 from shared.bench.questions.axis_question import AxisQuestion, Row
-from shared.bench.questions.question import unmeasured
+from shared.bench.questions.question import Able, Cases, unmeasured
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.fresh_processes import groups_of, measure_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
 from shared.bench.run.schedule import LEAST_ROUNDS
@@ -33,9 +32,7 @@ from shared.bench.units import NOTHING, duration
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
-from shared.problems.alignments import AlignmentProblem
-from shared.problems.problem import DATA, Problem, UnusableInput
-from shared.variants import Abilities
+from shared.problems.problem import DATA, Problem
 
 BATCHES, COUNTED = 50, 500
 COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
@@ -45,6 +42,19 @@ _AGAIN = 5  # batches at the end of a stream that are called again
 _CHECKED = 10  # of so many batches the first is checked
 AS_IS, DYNAMIC, EAGER = "as is", "dynamic", "eager"  # the last two are PyTorch's, for what it compiles
 STRATEGIES = (AS_IS, DYNAMIC, "multiples of 16", "multiples of 64", "4 shapes", EAGER)
+
+
+@dataclass
+class Streams:
+    """What is kept of a case."""
+
+    compiles_at: list[int]  # the batches that have a new shape
+    seconds: list[list[Seconds]]  # of each process, a batch after the other
+    compilations: list[int]  # of each process
+
+    def __post_init__(self) -> None:
+        if not all(self.seconds) or len(self.seconds) != len(self.compilations):
+            raise ValueError("seconds and compilations must be those of the same processes")
 
 
 class ChangingShapes(AxisQuestion):
@@ -61,7 +71,9 @@ class ChangingShapes(AxisQuestion):
         "known beforehand; dynamic: torch.compile's default, which makes sizes that change variables; eager: without "
         "torch.compile, but the scan operator traces and compiles its step for each shape.",
     )
-    default_input = "random"
+    only_alignments, only_random, default_input = True, True, "random"
+    only_passes = ("score", "marginals")
+    details = Streams
     labels: Mapping[str, WorkerStart] = dict.fromkeys(STRATEGIES, WorkerStart())
     default_budget = 540.0  # with what is begun when it is spent, ten minutes
     times_rounds = False
@@ -72,10 +84,6 @@ class ChangingShapes(AxisQuestion):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """All pairs of the stream, batch by batch, each in a matrix of the largest size."""
         problem = problem_of(settings.problem)
-        if not isinstance(problem, AlignmentProblem):
-            raise UnusableInput(f"shapes goes with alignments, not with {problem.name}")
-        if settings.input != "random" or not {*settings.passes} <= {"score", "marginals"}:
-            raise UnusableInput("shapes goes with --input random and --pass score or marginals")
         size, pairs = settings.size or _SIZE, settings.batch or _PAIRS
         shapes = padded_shapes(settings)[AS_IS][:BATCHES]
         whole = problem.inputs_of_size(replace(settings, batch=BATCHES * pairs), size)
@@ -85,13 +93,10 @@ class ChangingShapes(AxisQuestion):
         text = f"{BATCHES} batches of {pairs} random pairs, seed {settings.seed}, of shapes up to {size[0]} x {size[1]}"
         return {DATA: replace(whole, text=text, lengths=lengths.reshape(-1, 2))}
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         possible = [c for c in cases if c.label not in (DYNAMIC, EAGER) or (c.framework == "torch" and c.compiled)]
-        as_run = [replace(c, compiled=c.compiled and c.label != EAGER) for c in possible]
-        return as_run, [row for row in absent if row.case.endswith(AS_IS)]  # each once
+        return [replace(c, compiled=c.compiled and c.label != EAGER) for c in possible], absent
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         """A stream ends with the batch at which its share of the budget is spent."""
@@ -124,10 +129,9 @@ class ChangingShapes(AxisQuestion):
                 run.record.generations.append(generation)
 
         # what is fast and has few shapes first, which leaves of its share what it does not need
-        keys = product(last_rung_first(cases), reversed(STRATEGIES), run.settings.passes)
-        parts = [[[c] for c in cases if (c.variant, c.label, c.pass_name) == key] for key in keys]
-        groups = list(map(Group, filter(None, parts)))
-        measure_in_processes(run, groups, measure_stream, _finished)
+        few_shapes_first = sorted(cases, key=lambda case: -STRATEGIES.index(case.label))
+        groups = groups_of(few_shapes_first, "variant label pass_name", "framework compiled")
+        measure_in_processes(run, groups, measure_stream, "seconds")
 
     def answer(self, record: Record) -> Answer:
         rows = self.rows(record)
@@ -227,10 +231,6 @@ def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     larger = np.zeros((len(array), *shape), array.dtype)
     larger[:, : array.shape[1], : array.shape[2]] = array
     return larger
-
-
-def _finished(record: Record, case: Case) -> int:
-    return len(record.result(case).details.get("seconds", []))
 
 
 def of_totals(record: Record, count: int) -> Record:

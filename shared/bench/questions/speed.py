@@ -2,8 +2,7 @@
 it pay?
 
 Every case is called with empty caches and on a new shape, then timed by fresh processes in rounds, in which the two
-frameworks take turns. The answer is a table with a row for each way to write it and the faster framework in each cell,
-and a sentence for each pass: the fastest case of each framework, and the times of the other variants.
+frameworks take turns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,16 +19,16 @@ from shared.bench.analysis.verdict import (
     decided_on_device,
     verdicts,
 )
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Block, Estimate, break_even, of_processes
-from shared.bench.questions.question import Question
+from shared.bench.questions.question import Able, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Point, Statement, Table, left_then_right
 from shared.bench.run.schedule import is_settled
 from shared.bench.units import NOTHING, duration, rough_text
 from shared.problems import problem_of
-from shared.variants import SAME_CODE, WRITTEN_FIRST, Abilities
+from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 _TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
 _TRAINING = "marginals"  # the pass that most users need: it stands first
@@ -56,9 +55,7 @@ class Speed(Question):
         }
         return super().contenders(record) | unsettled
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         """Add the loop that one would write first in PyTorch, eager, to the default cases."""
         cases, absent = super().cases(settings, abilities, inputs)
         variants, first = problem_of(settings.problem).variant_names, WRITTEN_FIRST["torch"]

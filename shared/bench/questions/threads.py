@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.bench.cases import Absence, Case, Settings
+from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
+from shared.bench.questions.question import Able, Cases
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
+from shared.bench.run.fresh_processes import groups_of, time_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
-from shared.variants import Abilities
 
 
 def label_of(threads: int) -> str:
@@ -57,23 +57,17 @@ class Threads(AxisQuestion):
             found[dtype] = replace(given, text=f"{given.text}, {dtype}")
         return found
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         points = [label_of(count) for count in counts_up_to(settings.threads)]
-        once = [replace(row, case=row.case.removesuffix(f", {label_of(1)}")) for row in absent]
-        kept = [replace(case, dtype=case.input) for case in cases if case.label in points]
-        return kept, [row for row in once if not row.case.endswith(" threads")]
+        return [replace(case, dtype=case.input) for case in cases if case.label in points], absent
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         """Variant after variant; each has half the share of the one after it, which is slower and compiles longer."""
         save_inputs(run, inputs)
         for case in cases:
             run.record.result(case)  # in the order of the tables
-        variants = last_rung_first(cases)
-        groups = [Group([[case for case in cases if case.variant == name]], 2**at) for at, name in enumerate(variants)]
-        time_in_processes(run, groups)
+        time_in_processes(run, groups_of(cases, "variant", growth=2.0))
 
 
 QUESTION = Threads()

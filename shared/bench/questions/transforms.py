@@ -6,7 +6,7 @@ is compared with the NumPy reference. No time is taken.
 
 import importlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import product
@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.questions.question import Question
+from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.questions.question import Able, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
@@ -27,7 +27,7 @@ from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.own_file import first_line
-from shared.problems.problem import Problem, UnusableInput
+from shared.problems.problem import Problem
 from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
@@ -43,7 +43,8 @@ class Transforms(Question):
     name = "transforms"
     asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and what the rest say"
     takes = ("size",)
-    default_input = "random"
+    only_alignments, only_random, default_input = True, True, "random"
+    only_passes = ("score",)
     default_budget = 570.0
     times_rounds = False
     takes_every_alignment = True
@@ -60,15 +61,34 @@ class Transforms(Question):
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         return [False]  # compiling is one of the transforms
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
-        cases, _ = super().cases(settings, abilities, inputs)
-        _, absent = super().cases(settings, abilities, inputs[:1])  # each once
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+        cases, absent = super().cases(settings, abilities, inputs)
         return [replace(case, problem=case.input) for case in cases], absent
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
-        measure_transforms(run, cases, inputs)
+        """Try all transforms of all cases that have no outcome yet, both frameworks at once, within the budget."""
+        expected = {name: wanted(name, given_of(batch), **batch.own_options) for name, batch in inputs.items()}
+        for name, batch in inputs.items():
+            run.write(f"{name}.inputs", batch)
+        for case in cases:
+            run.record.result(case)  # in the order of the plan
+        lock, stopped = threading.Lock(), threading.Event()
+        run.progress.ends_within(run.seconds_left)
+        run.progress.begin("transforms", len(cases))
+        # what "auto" may be takes little of the time, the scans of PyTorch most
+        rungs, names = variant_names(run.settings.problem), list(inputs)
+        ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, names.index(c.input), rungs.index(c.variant)))
+        of_each = [[case for case in ordered if case.framework == name] for name in FRAMEWORKS]
+        with ThreadPoolExecutor(len(of_each)) as pool:
+            tried = [pool.submit(_try_cases, run, part, expected, lock, stopped) for part in of_each]
+            try:
+                for each in tried:
+                    each.result()
+            except BaseException:
+                stopped.set()
+                while wait(tried, timeout=0.1).not_done:  # what is being tried ends at once
+                    run.stop()
+                raise
 
     def answer(self, record: Record) -> Answer:
         every = [outcomes for name in FRAMEWORKS if (outcomes := _Outcomes(record, name)).rungs]
@@ -85,14 +105,9 @@ QUESTION = Transforms()
 
 
 def ragged_batch(settings: Settings, name: str) -> AlignmentInputs:
-    """A problem's batch: a full pair, one without rows, a single cell, random lengths; NaN outside. UnusableInput."""
+    """A problem's batch: a full pair, one without rows, a single cell, random lengths; NaN outside."""
     problem = problem_of(name)
-    if not isinstance(problem, AlignmentProblem):
-        raise UnusableInput(f"transforms goes with alignments, not with {problem.name}")
-    if settings.input != "random":
-        raise UnusableInput(f"transforms goes with --input random, got {settings.input!r}")
-    if settings.passes != ("score",):
-        raise UnusableInput(f"transforms goes with --pass score, got {', '.join(settings.passes)}")
+    assert isinstance(problem, AlignmentProblem)
     count, size = settings.batch or PAIRS, settings.size or SIZE
     full = problem.inputs_of_size(replace(settings, batch=count), size)
     drawn = np.random.default_rng(settings.seed).integers(1, np.add(size, 1), size=(count, 2))
@@ -119,34 +134,6 @@ def given_of(inputs: AlignmentInputs) -> Given:
 def transforms_of(framework: str) -> list[str]:
     """The names of those that a framework has."""
     return [name for name, transform in TRANSFORMS.items() if getattr(transform, framework) is not None]
-
-
-def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
-    """Every transform of every case that has no outcome yet, both frameworks at once, until the budget is spent."""
-    expected = {name: wanted(name, given_of(batch), **batch.own_options) for name, batch in inputs.items()}
-    for name, batch in inputs.items():
-        run.write(f"{name}.inputs", batch)
-    for case in cases:
-        run.record.result(case)  # in the order of the plan
-    lock, stopped = threading.Lock(), threading.Event()
-    run.progress.ends_within(run.seconds_left)
-    run.progress.begin("transforms", len(cases))
-    # what "auto" may be takes little of the time, the scans of PyTorch most
-    rungs, problems = variant_names(run.settings.problem), list(inputs)
-    ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, problems.index(c.input), rungs.index(c.variant)))
-    with ThreadPoolExecutor(len(FRAMEWORKS)) as pool:
-        tried = [
-            pool.submit(_try_cases, run, [case for case in ordered if case.framework == name], expected, lock, stopped)
-            for name in FRAMEWORKS
-        ]
-        try:
-            for each in tried:
-                each.result()
-        except BaseException:
-            stopped.set()
-            while wait(tried, timeout=0.1).not_done:  # what is being tried ends at once
-                run.stop()
-            raise
 
 
 def _try_cases(run: Run, cases: Sequence[Case], expected: Any, lock: threading.Lock, stopped: threading.Event) -> None:

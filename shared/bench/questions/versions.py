@@ -1,8 +1,6 @@
 """Did a new release of a framework get slower, in its calls or in what it compiles?
 
-`--python` names interpreters that have other versions. Workers of all versions of a framework run at the same time and
-take turns in the same rounds, as the two frameworks do in `speed`: a ratio is of times that were taken side by side.
-Each version is compared with the oldest one.
+`--python` names interpreters that have other versions. Each version is compared with the oldest one.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shared.bench.cases import Case
 from shared.bench.estimates import LEAST_PROCESSES
-from shared.bench.record import NO_ROOM, Record
+from shared.bench.record import NO_ROOM
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.schedule import is_precise
 from shared.bench.run.timed_calls import note_precision, one_generation
@@ -21,17 +21,25 @@ class Group(NamedTuple):
     weight: float = 1.0  # of its share of the budget
 
 
-def last_rung_first(cases: Sequence[Case]) -> list[str]:
-    """The variants of these cases: the fast ones first, so that a short run has their answer."""
+def groups_of(cases: Sequence[Case], alike: str, parts: str = "", growth: float = 1.0) -> list[Group]:
+    """Group cases that agree in some fields: the fast variants first, so that a short run has their answer.
+
+    alike: the names of these fields. parts: those in which the cases of a part agree too. growth: how many times as
+    much weight a group has as the one before.
+    """
     rungs = problem_of(cases[0].problem).variant_names
-    return sorted({case.variant for case in cases}, key=rungs.index, reverse=True)
+    groups: dict[Any, dict[Any, list[Case]]] = {}
+    for case in sorted(cases, key=lambda case: -rungs.index(case.variant)):
+        group, part = (tuple(getattr(case, name) for name in names.split()) for names in (alike, parts))
+        groups.setdefault(group, {}).setdefault(part, []).append(case)
+    return [Group([*group.values()], growth**place) for place, group in enumerate(groups.values())]
 
 
 def measure_in_processes(
     run: Run,
     groups: Sequence[Group],
     measure: Callable[[Sequence[Case], int, float], None],
-    finished: Callable[[Record, Case], int],
+    entries: str | None,
     processes: int = LEAST_PROCESSES,
 ) -> None:
     """Measure groups one after the other, each part in up to so many fresh processes, or `--workers` of them.
@@ -41,8 +49,8 @@ def measure_in_processes(
     where rounds are timed, into the whole budget. Where rounds are timed, what remains goes to parts that are not
     precise. A process that fails does not cost what earlier ones measured.
 
-    measure: measures a part in the process of this number, from 0 on, within seconds. finished: the processes that
-    have measured a case.
+    measure: measures a part in the process of this number, from 0 on, within seconds. entries: names the list in a
+    result's details that has an entry for each process; None where rounds are timed.
     """
     wanted, times_rounds = run.settings.workers or processes, run.plan.times_rounds
     took: dict[Case, float] = {}  # seconds of the last process that had nothing to compile, by a part's first case
@@ -52,9 +60,16 @@ def measure_in_processes(
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
 
+    def finished(case: Case) -> int:
+        """The processes that have measured a case, or timed all their rounds of it."""
+        if entries:
+            return len(run.record.result(case).details.get(entries, ()))
+        generations = {generation.worker for generation in run.record.generations}
+        return len({block.worker for block in run.record.result(case).blocks} & generations)
+
     def processes_of(part: Sequence[Case]) -> dict[Case, int]:
         """The processes that have measured each case of a part that is right."""
-        return {case: finished(run.record, case) for case in part if run.record.result(case).status == "ok"}
+        return {case: finished(case) for case in part if run.record.result(case).status == "ok"}
 
     def fewest(part: Sequence[Case]) -> int | None:
         """The processes that have measured every case of a part that is right; None if none is."""
@@ -98,7 +113,7 @@ def measure_in_processes(
             budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
             run.record.note(f"{budget} had room for {done} of {wanted} processes of {part[0].name}")
     for result in run.record.results:
-        if result.status == "ok" and not finished(run.record, result.case):
+        if result.status == "ok" and not finished(result.case):
             result.status, result.reason = "limit", NO_ROOM
 
 
@@ -111,13 +126,7 @@ def time_in_processes(run: Run, groups: Sequence[Group]) -> None:
         one_generation(run, list(part), run.record.next_worker, time.monotonic() + seconds)
         run.stop()
 
-    measure_in_processes(run, groups, timed, _timed)
-
-
-def _timed(record: Record, case: Case) -> int:
-    """The processes that have timed all their rounds of a case."""
-    generations = {generation.worker for generation in record.generations}
-    return len({block.worker for block in record.result(case).blocks} & generations)
+    measure_in_processes(run, groups, timed, None)
 
 
 def _is_precise(run: Run, part: Sequence[Case]) -> bool:
