@@ -29,7 +29,7 @@ QUICKLY += " --xla_cpu_parallel_codegen_split_count=1"  # each process of the su
 
 def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
-    if "not cuda" in config.getoption("markexpr"):
+    if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         if QUICKLY not in os.environ.get("XLA_FLAGS", ""):
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"
