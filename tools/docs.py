@@ -125,15 +125,19 @@ _ROWS = ((FIRST, _GRADIENT), ("vmap", _GRADIENT), *((row, name) for row in ("wav
 
 
 def headline(folder: Path) -> str:
-    """A table of these rows on CPUs and GPUs, and at which sizes the answer changes."""
+    """A table of these rows on CPUs and GPUs, and at which sizes the winner changes."""
     records = [Record.read(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
     runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
     on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
     rows = [
-        (WRITTEN[row], _WORDS[pass_name], *(_cell(device.get((row, pass_name), [])) for device in (on_cpu, on_gpu)))
+        (
+            WRITTEN[row] + f"\n({row})" * (row != FIRST),
+            _WORDS[pass_name],
+            *(_cell(device.get((row, pass_name), [])) for device in (on_cpu, on_gpu)),
+        )
         for row, pass_name in _ROWS
     ]
-    headers = ("how it is written", "of a training step", "CPU", "GPU")
+    headers = ("how it is written", "what is computed", "CPU", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
     sizes = "; ".join(_by_size(records))
     return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table
@@ -168,18 +172,18 @@ def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
         parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
     if limits:
         count = f"{len(limits)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
-        parts.append(f"within {factor_text(max(limits))}× in {count}")
+        parts.append(f"no clear winner in {count}\n(at most {factor_text(max(limits))}×)")
     return "\n".join(parts)
 
 
 def _by_size(records: Sequence[Record]) -> Iterator[str]:
-    """Yield each way to write it whose answer for the gradient changes with the size."""
+    """Yield each way to write it for whose gradient the faster framework changes with the size."""
     for record in records:
         if record.settings.question == "growth" and record.settings.problem in ALIGNMENTS:
             statements = dict(crossovers(record))
             for row, words in WRITTEN.items():
                 text = statements.get(f"{_GRADIENT}, {row}", "")
-                if text and " throughout " not in text:
+                if all(name in text for name in FRAMEWORKS.values()):
                     yield f"{words}: {text.partition(' (asked')[0]}"
 
 

@@ -1,6 +1,7 @@
 """The stage `measure`: clock and warm-up, peak memory, the machine, its GPU, variables that change times, and code."""
 
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -223,6 +224,13 @@ def test_a_file_that_disables_a_compiler_is_named_in_place_of_the_environment(ow
     own.write_text(OWN.format("JAX_DISABLE_JIT", "1"))
     text = "JAX_DISABLE_JIT=1, set by mine.py, disables the compiler that is compared: remove it there"
     assert_refused(run_here("--problem", "mine.py"), text)
+
+
+def test_a_path_that_is_not_utf_8_is_refused_for_jax(own: Path):
+    path = own.parent / os.fsdecode(b"caf\xe9.py")
+    path.write_text(OWN.format("ANY", "1"))
+    text = "JAX cannot compile code whose path is not UTF-8, got 'caf\\udce9.py': rename it"
+    assert_refused(run_here("--problem", path.name), text)
 
 
 def test_variables_that_a_file_sets_are_no_part_of_the_environment(own: Path, monkeypatch: pytest.MonkeyPatch):

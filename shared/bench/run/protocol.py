@@ -20,7 +20,7 @@ from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
 from shared.bench.measure import gpu_state, measured_code, variables
 from shared.bench.measure.clock import timed
-from shared.bench.measure.code_size import code_lines, kernel_lines
+from shared.bench.measure.code_size import ROOT, code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.record import Facts, Record, ReferenceTime, now
@@ -46,6 +46,9 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
     start, before = time.monotonic(), record.seconds
     if reason := variables.disabling(record.settings.frameworks):
         raise UnusableInput(reason)
+    for path in (str(ROOT), record.settings.problem):
+        if "jax" in record.settings.frameworks and path.encode(errors="ignore").decode() != path:
+            raise UnusableInput(f"JAX cannot compile code whose path is not UTF-8, got {path!r}: rename it")
     budget = clock(record.settings.budget)
     progress.say(f"{record.settings.question}: up to {budget} minutes; --budget SECONDS changes that")
     with _folder() as folder, gpu_state.sampled(record.settings.device) as samples:
