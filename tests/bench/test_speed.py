@@ -79,7 +79,7 @@ def test_lines_of_code_and_compiled_frameworks_are_told_with_the_reason_below():
     )
     cells = {variant: cells[COMPILED : LINES + 1] for variant, cells in rows(found).items()}
     assert cells == {"vmap": ["both", "1,234 / 25"], "fused": ["JAX only", "9 / –"]}
-    assert found.below[1:] == ("Not compiled in PyTorch: one operator already.",)
+    assert found.below[1:] == ("fused: not compiled in PyTorch; one operator already.",)
 
 
 def test_speed_compares_first_calls_and_the_total_time_with_them():

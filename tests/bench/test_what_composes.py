@@ -168,6 +168,7 @@ def test_a_transform_that_the_budget_has_no_room_for_is_not_tried(pretended: lis
     assert "Not all of it was tried for needleman_wunsch in the time: fused." in ended.out
 
 
+@pytest.mark.slow
 def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(transforms, "transforms_of", lambda _: ["gradient", "third derivative", "export"])
     real, scores = transforms.wanted, TRANSFORMS["export"].gives

@@ -114,8 +114,6 @@ def assert_split(result: Result) -> None:
     assert cold.tracing and cold.compiling
     assert 0.5 * cold.seconds < cold.tracing + cold.compiling <= cold.seconds
     assert min(cold.seconds, warm, shapes[0]) > 10 * result.time.value
-    if result.case.framework == "jax":  # the cache on disk saves compiling, not tracing
-        assert warm < cold.seconds - 0.25 * cold.compiling
 
 
 @pytest.mark.slow

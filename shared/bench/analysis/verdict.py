@@ -21,8 +21,8 @@ from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 # below a table whose cells are those of `cell`
 READING = (
-    f"The faster framework, by what factor, and the 95% interval; same: the interval is within ±{SAME - 1:.0%}; "
-    "or same, no clear winner: the interval holds 1, and no larger difference"
+    "The faster framework, by what factor, and the 95% interval of the factor; same: the interval lies within "
+    f"±{SAME - 1:.0%}; or same, no clear winner, no practical difference: at most the factor in brackets"
 )
 
 # the row of what one would write first; and how a variant is written that a user would choose, others go by their name

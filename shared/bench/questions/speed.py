@@ -143,14 +143,17 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     ]
     headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
-        "In total: the call from which this framework is cheaper overall, its first call included, but not the start "
-        "of its compiler; up to: the first call takes less, calls perhaps more. Compiled: by jax.jit, torch.compile.",
+        "In total, from call N: from the Nth call on this framework takes less time overall, its first call included, "
+        "the start of its compiler not. Compiled: by jax.jit, torch.compile.",
     ]
+    if any(" up to call " in cell for row in rows for cell in row):
+        below.append("In total, up to call N: its first call takes less, its later calls perhaps more.")
     results = [r for by_pass in by_row.values() for each in by_pass.values() for r in each.results]
     for framework, reasons in record.uncompiled.items():
-        used = {result.case.variant for result in results if result.case.framework == framework}
+        used = dict.fromkeys(result.case.variant for result in results if result.case.framework == framework)
         for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):
-            below.append(f"Not compiled in {FRAMEWORKS[framework]}: {reason}.")
+            names_of = ", ".join(variant for variant in used if reasons.get(variant) == reason)
+            below.append(f"{names_of}: not compiled in {FRAMEWORKS[framework]}; {reason}.")
     title = f"What first calls of {last} and the code cost"
     return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
 
