@@ -82,7 +82,7 @@ def products(
     directions: list[Values],
     dtype: str = "float64",
 ) -> list[Values]:
-    """For each direction, the gradients of the product of it and the first derivatives: the Hessian times it."""
+    """Return the Hessian times each direction: the gradients of (first derivatives · direction)."""
     backend = FRAMEWORKS[framework].backend
     slope = {"jax": _jax_slope(score), "torch": functools.partial(_torch_slope, score)}[framework]
     with backend.precision(dtype):

@@ -26,7 +26,7 @@ compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
 
 @pytest.fixture(autouse=True)
 def no_compiled_code() -> None:
-    """Without what other tests have compiled: a function may be compiled eight times."""
+    """Forget what other tests have compiled: a function may be compiled eight times."""
     torch._dynamo.reset()
 
 

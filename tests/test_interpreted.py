@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.timeout(900)  # these are many tests, with limits of their own
 @pytest.mark.parametrize("tier", ["not slow and not cuda", pytest.param("slow and not cuda", marks=pytest.mark.slow)])
-def test_in_the_interpreter(tier: str, tmp_path: Path):
+def test_gpu_kernels_are_right_in_the_interpreter(tier: str, tmp_path: Path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, str(TESTS / "interpreted")]
     environment = os.environ | {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("PYTEST_XDIST_WORKER", None)

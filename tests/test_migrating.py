@@ -203,7 +203,7 @@ def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
 
 
 def test_hard_dtw_is_the_best_alignment_behind_the_wall():
-    """Its path has the cells that the best alignment matches, and those that its gaps enter."""
+    """The path has the cells that the best alignment matches, and those that its gaps enter."""
     d = COSTS
     values, matches = program("hard_dtw")(d, LENGTHS)
     expected, paths = hard(of_each_pair(other_codes.soft_dtw), d, None)

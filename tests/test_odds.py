@@ -59,7 +59,7 @@ def batch_of(similarity: Any, gaps: Any, temperatures: Any, problem: str, length
 
 
 def in_room(inputs: Inputs) -> Inputs:
-    """These pairs in the one batch of ROOM, with poison around them and empty pairs after them."""
+    """Put the pairs into one batch of ROOM, with poison around them and empty pairs after them."""
     assert inputs.lengths is not None
     shape = inputs.similarity.shape
     if any(size > room for size, room in zip(shape, ROOM, strict=True)):

@@ -85,7 +85,7 @@ def test_a_certain_alignment_hardly_depends_on_the_temperature(problem: str, mon
 
 
 def exact(arrays: Given, towards: tuple[np.ndarray, np.ndarray]) -> tuple[Given, tuple[np.ndarray, np.ndarray]]:
-    """These arguments in float64."""
+    """Convert the arguments to float64."""
     values = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
     return values, (towards[0].astype(float), towards[1].astype(float))
 

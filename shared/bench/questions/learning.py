@@ -41,7 +41,7 @@ _LIMIT = 600.0  # seconds after which a process is stopped that does not end by 
 
 @dataclass
 class Process:
-    """What is kept of a process: of a training, or of a step."""
+    """Details that a record keeps of one process: a training, or a step."""
 
     epochs: list[Epoch] = field(default_factory=list)
     compiling: float | None = None  # seconds
@@ -52,7 +52,7 @@ class Process:
 
 @dataclass
 class Processes:
-    """What is kept of a case."""
+    """Details that a record keeps of one case."""
 
     processes: list[Process]
     target: float  # the quality to reach

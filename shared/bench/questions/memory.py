@@ -49,7 +49,7 @@ _mean = partial(of_processes, scatter=0.0)
 
 @dataclass
 class Peaks:
-    """What is kept of a case."""
+    """Details that a record keeps of one case."""
 
     pairs: list[int]  # of the two batches
     peaks: list[list[int]] = field(default_factory=list)  # of each process, bytes with each batch

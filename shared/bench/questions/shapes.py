@@ -46,7 +46,7 @@ STRATEGIES = (AS_IS, DYNAMIC, "multiples of 16", "multiples of 64", "4 shapes", 
 
 @dataclass
 class Streams:
-    """What is kept of a case."""
+    """Details that a record keeps of one case."""
 
     compiles_at: list[int]  # the batches that have a new shape
     seconds: list[list[Seconds]]  # of each process, a batch after the other
