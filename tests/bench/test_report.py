@@ -212,7 +212,7 @@ def test_hostile_text_is_escaped_everywhere():
         f"PyTorch was not measured: {hostile}",
         f"absent: {hostile}: {hostile}",
         f"FAILED: {hostile}\n{hostile}",
-        f"Not compiled in PyTorch: {hostile}.",
+        f"fused: not compiled in PyTorch; {hostile}.",
     } <= set(Read(page).texts)
 
 
