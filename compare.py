@@ -112,7 +112,8 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
                 found.append(record)
-                codes += map(_fail, filter(None, [keep.write()]))
+                if problem := keep.write():
+                    codes.append(_fail(problem))
             if codes[-1] > 1:
                 break
             failed = next((result for result in record.results if result.status == "failed"), None)

@@ -114,9 +114,7 @@ def of_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
-    """Time of a case over that of another whose rounds are not paired, as of another run.
-
-    A change of the machine between two runs is not in the interval."""
+    """Time of a case over another's without pairs of rounds; a change of the machine between two runs is not in it."""
     over, under = (_moderated(_by_worker(_round_medians(side))) for side in (new, old))
     variances = over.error**2, under.error**2
     # of the difference of two means, by Welch and Satterthwaite

@@ -237,14 +237,14 @@ class Record:
             version = stored.pop("schema_version", None) if isinstance(stored, dict) else None
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
-            return _of_type(cls, stored)
+            return of_type(cls, stored)
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except (RecursionError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
 
 
-def _of_type(kind: Any, value: Any, name: str = "") -> Any:
+def of_type(kind: Any, value: Any, name: str = "") -> Any:
     """JSON as a value of a type: dataclasses, tuples, lists, dictionaries, unions of one type with None, and leaves.
 
     Raises ValueError for a value of another type, a number that is not finite, and Seconds that are not positive.
@@ -252,11 +252,11 @@ def _of_type(kind: Any, value: Any, name: str = "") -> Any:
     origin: Any = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return None if value is None else _of_type(arguments[0], value, name)
+        return None if value is None else of_type(arguments[0], value, name)
     if kind is Any:
         return value
     if kind == Seconds:
-        if not (seconds := _of_type(float, value, name)) > 0:
+        if not (seconds := of_type(float, value, name)) > 0:
             raise ValueError(f"{name} must be positive, got {seconds!r}")
         return seconds
     is_object = isinstance(kind, type) and dataclasses.is_dataclass(kind)
@@ -269,11 +269,11 @@ def _of_type(kind: Any, value: Any, name: str = "") -> Any:
     if is_object or length:
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = value.items() if is_object else zip(hints, value, strict=True)
-        return kind(**{name: _of_type(hints.get(name, Any), entry, name) for name, entry in fields})
+        return kind(**{name: of_type(hints.get(name, Any), entry, name) for name, entry in fields})
     if form is dict:
-        return {key: _of_type(arguments[1], entry, name) for key, entry in value.items()}
+        return {key: of_type(arguments[1], entry, name) for key, entry in value.items()}
     if form is list:  # of any number of one type
-        return origin(_of_type(arguments[0], entry, name) for entry in value)
+        return origin(of_type(arguments[0], entry, name) for entry in value)
     return value
 
 

@@ -125,9 +125,9 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     if len(fastest) < 2:
         return Comparison(tuple(fastest.values()), None, on_device)
     first, second = fastest.values()
-    # paired rounds know better than the medians
-    is_reversed = time_over(second, first, on_device).value < 1
-    return compared(second, first, on_device) if is_reversed else compared(first, second, on_device)
+    comparison = compared(first, second, on_device)  # paired rounds know better than the medians
+    is_reversed = comparison.ratio and comparison.ratio.value < 1
+    return compared(second, first, on_device) if is_reversed else comparison
 
 
 def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:

@@ -6,7 +6,7 @@ from pathlib import Path
 from shared.backends import is_file
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions.question import Question
-from shared.bench.record import STATUSES, Record, UnreadableRecord, _of_type
+from shared.bench.record import STATUSES, Record, UnreadableRecord, of_type
 from shared.bench.report.report import Report
 from shared.problems import PROBLEMS, problem_of
 
@@ -23,7 +23,7 @@ def read_record(path: Path) -> tuple[Record, Report]:
             question = QUESTIONS[record.settings.question]
             for result in record.results if question.details else ():
                 if result.details:
-                    _of_type(question.details, result.details, "details")  # raises if they are no measurement
+                    of_type(question.details, result.details, "details")  # raises if they are no measurement
             return record, question.report(record)
         except Exception as error:  # whatever it is: what a question keeps in details and labels, no other one knows
             why = f"{record.settings.question} cannot show it ({type(error).__name__}: {error})"

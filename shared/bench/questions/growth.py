@@ -155,7 +155,7 @@ def _memory_columns(loop: Loop) -> tuple[float, ...]:
 
 def _compiling(result: Result) -> float | None:
     """Seconds of the first call without the run itself."""
-    known = [(call.tracing or 0.0) + call.compiling if call.tracing is not None and call.compiling
+    known = [call.tracing + call.compiling if call.tracing is not None and call.compiling
              else call.seconds - result.time.value for call in result.cold]  # fmt: skip
     return median(known) if known else None
 

@@ -124,7 +124,8 @@ def _time_blocks(run: Run, result: Result) -> None:
     block = block_of(seconds := result.early_seconds or 0.0)
     if seconds >= SLOW_SECONDS:
         result.blocks = [Block.of(0, 0, [seconds])]
-    for number in range(block.rounds if seconds < SLOW_SECONDS else 0):
+        return
+    for number in range(block.rounds):
         if not number or run.seconds_left > 0:
             run.time_block(result.case, 0, number, block)
 
