@@ -88,7 +88,7 @@ def test_ordinary_input_is_held_by_plain_odds(problem, options, globins, uniform
 @BY_POSITION
 def test_ordinary_gaps_by_position_are_held_by_plain_odds(problem, options, names, uniform):
     chance = random()
-    for similarity, lengths in (some_globins(20), uniform):
+    for similarity, lengths in (some_globins(5), uniform):
         for least in (-1.0, -4.0):
             gap = lambda: chance.uniform(least, 0, similarity.shape)  # noqa: B023, E731
             parameters = by_position(problem, names, gap, -1.0)

@@ -530,13 +530,15 @@ class Tiles {
     return true;
   }
 
-  /* The expected number of gaps that begin on the border, along it and into the matrix. */
+  /* The expected number of gap positions along the border and, where gaps have no cost by position, of those that lead
+     from it into the matrix: the sums over cells do not count these. */
   double border_gaps() const {
     const double bits = gap_bits(), unit = double(total_.unit[0]), odds = std::exp2(bits);
     double gaps = 0;
     // along the border to gap number `n`, from there into the matrix: by a gap, or by the match after it
     auto add = [&](Int n, double b, double b_unit, double x, double x_unit) {
-      gaps += (n + 1) * odds * b * std::exp2(n * bits + b_unit - unit) + n * x * std::exp2(n * bits + x_unit - unit);
+      const double by_gap = POSITIONS ? n * b : (n + 1) * odds * b;  // by position, b is times the odds of the gap
+      gaps += by_gap * std::exp2(n * bits + b_unit - unit) + n * x * std::exp2(n * bits + x_unit - unit);
     };
     auto above = [&](Int col, int number) { return double(up_[col / LANES].now[number][col % LANES]); };
     auto unit_above = [&](Int col) { return double(up_[col / LANES].unit[col % LANES]); };
@@ -593,7 +595,7 @@ class Tiles {
       }
       // What is expected of matches and gaps has an error in common, from rounding along the alignments, by which their
       // number shows: a match leads to the next row and column, a gap to one of them.
-      if constexpr (!Kind::local && !POSITIONS) sums.border = border_gaps();  // else they cost nothing
+      if constexpr (!Kind::local) sums.border = border_gaps();
       double gaps = sums.border;
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
