@@ -141,7 +141,8 @@ def headline(folder: Path) -> str:
         )
         for row, pass_name in _ROWS
     ]
-    headers = ("how it is written", "what is computed", "CPU", "GPU")
+    cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs if record.settings.device == "cpu"))
+    headers = ("how it is written", "what is computed", f"CPU ({cpus})", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
     sizes = "; ".join(_by_size(records))
     return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table

@@ -119,7 +119,7 @@ def test_the_benchmark_stays_small():
 
     bench = ROOT / "shared/bench"
     assert lines(ROOT / "compare.py", *bench.rglob("*.py"), *bench.rglob("*.j2")) <= 8263
-    assert lines(*(ROOT / "tools").glob("*.py")) <= 753
+    assert lines(*(ROOT / "tools").glob("*.py")) <= 754
     assert sum(path.stat().st_size for path in (ROOT / "results").iterdir()) <= 5_000_000
 
 
