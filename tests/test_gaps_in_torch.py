@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 import torch_impl
 from shared import reference
-from shared.alignments import ALIGNMENTS, recurrence_of
+from shared.alignments import ALIGNMENTS
 from torch_impl import alignment, operator_calls
 from torch_impl.kernels import plain_calls
 
@@ -103,20 +103,6 @@ def test_one_argument_may_have_a_tangent_while_autograd_records_another(variant,
         with forward_ad.dual_level():
             leaves[number] = forward_ad.make_dual(leaves[number], direction[number])
             equal([forward_ad.unpack_dual(score(variant, lengths, *leaves)).tangent], [along])
-
-
-def test_the_operators_of_a_wavefront_with_gaps_by_position_pass_opcheck():
-    s, gap = torch.randn(2, 3, 4), -torch.rand(2, 3, 4)
-    lengths, values = torch.tensor([[3, 4], [2, 2]]), torch.tensor([[-1.0, 0.0, 1.0]] * 2)
-    last = recurrence_of(PROBLEM, OPTIONS, NAMES).name, False
-    operators = torch.ops.smooth_alignment
-    for operator, arguments in (
-        (operators.wavefront_score.default, (s, lengths, values, [gap], *last)),
-        (operators.wavefront_gradients.default, (s, lengths, values, [gap], *last, True)),
-        (operators.wavefront_gradients.default, (s, lengths, values, [gap], *last, False)),
-        (operators.wavefront_tangents.default, (s, lengths, values, [gap], s, values, [gap], *last)),
-    ):
-        assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
 
 @VARIANT

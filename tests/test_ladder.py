@@ -1,7 +1,6 @@
 """Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies."""
 
 import contextlib
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run_function
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 from graphs import Operators, captured, equations, inner_jaxprs, matrix, named, native_calls, nodes, traced
 
 import jax_impl.plain_loops
@@ -18,7 +17,6 @@ import jax_impl.sweeps
 import torch_impl.plain_loops
 import torch_impl.sweeps
 from shared import problems, reference
-from shared.alignments import recurrence_of
 from shared.bench.cases import Settings
 from shared.kernels import cpp
 from shared.variants import FOR_GPUS, fastest_variant, variant_names
@@ -334,47 +332,3 @@ def test_no_rung_calls_another(framework, problem, variant, monkeypatch):
     expected = float(getattr(reference, problem)(matrix(ROWS, COLS)))
     assert float(got[0]) == pytest.approx(expected, rel=1e-6)
     assert framework == "jax" or operators.called == ([f"{variant}_score"] if variant in BY_HAND else [])
-
-
-@EVERY
-@FRAMEWORK
-def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framework, problem, monkeypatch):
-    package = FRAMEWORKS[framework].package
-    called = []
-    for name in LADDER:
-
-        def spy(name: str, recurrence: Any, parameters: Any, s: Any, lengths: Any) -> Any:
-            called.append((name, recurrence, list(parameters)))
-            return s.sum((-2, -1))
-
-        monkeypatch.setitem(SWEEPS[framework].SWEEPS, name, functools.partial(spy, name))
-    for name in PLAIN_LOOPS[framework].PLAIN_LOOPS:
-        monkeypatch.setitem(PLAIN_LOOPS[framework].PLAIN_LOOPS, name, functools.partial(spy, f"plain {name}"))
-    expected = []
-    for options in PROBLEMS[problem].options:
-        for variant in LADDER:
-            getattr(package, problem)(matrix(1, 2), variant=variant, **options)
-            plain = "plain " if problem == "smith_waterman" and variant in UNROLLED else ""
-            recurrence = recurrence_of(problem, options)
-            expected.append((plain + variant, recurrence, list(PROBLEMS[problem].parameters)))
-    assert called == expected
-
-
-@pytest.mark.parametrize("end", ["any", pytest.param("match", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("variant", UNROLLED)
-@FRAMEWORK
-def test_a_loop_written_out_for_smith_waterman_equals_that_of_the_table(framework, variant, end):
-    plain, generic = PLAIN_LOOPS[framework].PLAIN_LOOPS[variant], SWEEPS[framework].SWEEPS[variant]
-    assert SWEEPS[framework].sweep_of("smith_waterman", variant) is plain is not generic
-    inputs = ragged(3, 2)
-    inputs = inputs._replace(similarity=np.nan_to_num(inputs.similarity, posinf=0, neginf=0))
-    recurrence = recurrence_of("smith_waterman", {"end": end})
-
-    def result_of(loop):
-        score = lambda similarity, lengths, **parameters: loop(recurrence, parameters, similarity, lengths)  # noqa: E731
-        return run_function(framework, score, inputs, "float64", "quick" if framework == "jax" else "eager")
-
-    one, other = result_of(plain), result_of(generic)
-    np.testing.assert_allclose(one.score, other.score, rtol=1e-12, atol=1e-12)
-    for name, gradient in one.gradients.items():
-        np.testing.assert_allclose(gradient, other.gradients[name], rtol=1e-12, atol=1e-12, err_msg=name)

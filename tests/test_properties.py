@@ -46,24 +46,21 @@ def fewest_matches(problem: str, options: dict) -> int:
 
 @BOTH
 @EVERY
-@DTYPES
-def test_padding_and_a_larger_matrix_change_nothing(framework, problem, options, dtype):
+def test_padding_and_a_larger_matrix_change_nothing(framework, problem, options):
     poisoned = ragged(ROWS, COLS, problem=problem)
     zeros = poisoned._replace(similarity=np.where(outside(poisoned), 0.0, poisoned.similarity))
     larger = np.pad(poisoned.similarity, [(0, 0), (0, 2), (0, 1)], constant_values=np.nan)
     larger[:, ROWS], larger[:2, :, COLS], larger[2:, :, COLS] = 1e30, np.inf, -np.inf
     expected, result, enlarged = (
-        evaluate(framework, problem, options, inputs, dtype)
+        evaluate(framework, problem, options, inputs, "float32")
         for inputs in (zeros, poisoned, poisoned._replace(similarity=larger))
     )
     np.testing.assert_array_equal(result.score, expected.score)
     for name, gradient in expected.gradients.items():
         np.testing.assert_array_equal(result.gradients[name], gradient)
-    marginals, tolerance = enlarged.gradients["similarity"], {"float32": 1e-5, "float64": 1e-12}[dtype]
-    np.testing.assert_allclose(enlarged.score, expected.score, rtol=tolerance)
-    np.testing.assert_allclose(
-        marginals[:, :ROWS, :COLS], expected.gradients["similarity"], rtol=tolerance, atol=tolerance / 100
-    )
+    marginals = enlarged.gradients["similarity"]
+    np.testing.assert_allclose(enlarged.score, expected.score, rtol=1e-5)
+    np.testing.assert_allclose(marginals[:, :ROWS, :COLS], expected.gradients["similarity"], rtol=1e-5, atol=1e-7)
     assert not result.gradients["similarity"][outside(poisoned)].any()
     assert not marginals[:, ROWS:].any() and not marginals[:, :, COLS:].any()
 

@@ -46,9 +46,10 @@ def pages() -> list[Path]:
 def rendered(text: str) -> str:
     """The page with its blocks made anew, and above the first tables of a record whether its code has changed since.
 
-    A record that does not exist is not yet recorded.
+    A record that does not exist is not yet recorded. A legend stands below the first of its tables only.
     """
     told = set[str]()
+    legends = set[str]()
 
     def block(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
@@ -56,8 +57,11 @@ def rendered(text: str) -> str:
             return f"{begin}\nNot yet recorded.\n\n{end}"
         changed = measured_code.warnings(_record(path)) if kind in KINDS_OF_TABLES and name not in told else []
         told.update([name] if kind in KINDS_OF_TABLES else [])
-        made = "\n\n".join([*(f"**{escaped(line)}**" for line in changed), KINDS[kind](path)])
-        return f"{begin}\n{made}\n\n{end}"
+        lines = KINDS[kind](path).splitlines()
+        lines = [line for line in lines if line.startswith(("|", "#", "-")) or line not in legends or not line]
+        legends.update(lines)
+        made = "\n\n".join([*(f"**{escaped(line)}**" for line in changed), "\n".join(lines).strip()])
+        return re.sub(r"\n{3,}", "\n\n", f"{begin}\n{made}\n\n{end}")
 
     return _BLOCK.sub(block, text)
 
@@ -137,7 +141,8 @@ def headline(folder: Path) -> str:
         )
         for row, pass_name in _ROWS
     ]
-    headers = ("how it is written", "what is computed", "CPU", "GPU")
+    cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs if record.settings.device == "cpu"))
+    headers = ("how it is written", "what is computed", f"CPU ({cpus})", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
     sizes = "; ".join(_by_size(records))
     return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table

@@ -20,6 +20,7 @@ from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.problems import problem_of
 
 _UNCLEAR = "no clear change"
+_PAIRED = "Changes and factors are computed round by round: they are not quotients of the times shown."
 
 
 class Row(NamedTuple):
@@ -145,7 +146,7 @@ class AxisQuestion(Question):
         baseline, *later = rows[0].points
         title = f"{' and '.join(later)} against {baseline}" if later else baseline
         is_decided = any(cell[-1] != NOTHING for cell in cells)
-        below = (*self.below, *([f"{READING}."] if is_decided else []), *unmeasured(record.results))
+        below = (*self.below, _PAIRED, *([f"{READING}."] if is_decided else []), *unmeasured(record.results))
         table = Table(title, headers, cells, left_then_right(len(headers), 0), below)
         hidden = [] if len(record.inputs) > 1 else ["input"]
         hidden += [name for name, *texts in zip(headers, *cells, strict=True) if not set(texts) - {NOTHING, ""}]
@@ -207,8 +208,8 @@ def _for_the_work_of(first: Result, second: Result) -> Result:
 
 
 def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:
-    """Return the range of the changes and their points, as in " (1.52 to 1.91×, 2 threads)"."""
-    values = [ratio.value for _, ratio in bests]
+    """Return the range of the changes, as factors above 1, and their points: " (1.52 to 1.91×, 2 threads)"."""
+    values = [max(ratio.value, 1 / ratio.value) for _, ratio in bests]
     factors = dict.fromkeys(ratio_text(value) for value in (min(values), max(values)))
     where = f", {' or '.join(dict.fromkeys(point for point, _ in bests))}" if with_points else ""
     return f" ({' to '.join(factors)}×{where})"

@@ -24,7 +24,7 @@ class Versions(AxisQuestion):
     name = "versions"
     asks = "did a new release of JAX or PyTorch get slower"
     axis, change, is_gain = "versions", "new / old", False
-    below = ("New / old: the time with a version over that with the oldest one, and the 95% interval.",)
+    below = ("New / old: the time with a version over that with the oldest (above 1: slower), and its 95% interval.",)
     default_budget = 600.0
     tries_new_shape = True
 
@@ -69,26 +69,21 @@ def _first_calls(rows: Sequence[Row], has_inputs: bool) -> tuple[Table, list[Sta
         name = f"{row.variant} {row.pass_name}" + (f", {row.input}" if has_inputs else "")
         old, *later = (row.results.get((framework, point)) for point in row.points)
         for new, old in [(new, old) for new in later if new and old]:
-            ratios = list(map(_ratio, _samples(new), _samples(old)))
+            ratios = _ratios(new, old)
             texts = [f"{ratio_text(ratio.value)}× ({ratio_interval(ratio)})" if ratio else NOTHING for ratio in ratios]
             cells.append((name, new.case.label, *(text.replace(" ", "\n", 1) for text in texts)))
-            differences += [
-                f"{name}, {' '.join(kind.split())}, {new.case.label}: {text}"
-                for kind, ratio, text in zip(_FIRST_CALLS, ratios, texts, strict=True)
-                if ratio and ratio.outcome == "different"
-            ]
+            for kind, ratio in zip(_FIRST_CALLS, ratios, strict=True):
+                if ratio and ratio.outcome == "different":
+                    factor, how = max((ratio.value, "slower"), (1 / ratio.value, "faster"))
+                    where = f"{name}, {' '.join(kind.split())}, {new.case.label}"
+                    differences.append(f"{where}: {ratio_text(factor)}× {how}")
     title = f"{FRAMEWORKS[framework]}, first calls"
     table = Table(f"{title}: new / old", headers, cells, left_then_right(len(headers), 0))
     return table, [Statement(title, f"{'; '.join(differences)}.")] if differences else []
 
 
-def _samples(result: Result) -> tuple[list[float], ...]:
-    """The samples of _FIRST_CALLS, one from each process; of new shapes none where time ran out."""
-    new_shapes = [seconds[0] for seconds in result.new_shapes if seconds]
-    return [call.seconds for call in result.cold], result.warm, new_shapes
-
-
-def _ratio(new: Sequence[float], old: Sequence[float]) -> Estimate | None:
-    """The ratio of the first process of one version to the first of the other, and so on."""
-    ratios = [after / before for after, before in zip(new, old, strict=False)]
-    return of_processes(ratios) if ratios else None
+def _ratios(new: Result, old: Result) -> list[Estimate | None]:
+    """The ratio of each of _FIRST_CALLS: the first process of one version over the first of the other, and so on."""
+    of_both = [([c.seconds for c in r.cold], r.warm, [s[0] for s in r.new_shapes if s]) for r in (new, old)]
+    kinds = [[after / before for after, before in zip(*each, strict=False)] for each in zip(*of_both, strict=True)]
+    return [of_processes(ratios) if ratios else None for ratios in kinds]
