@@ -240,13 +240,16 @@ def test_a_resumed_run_has_the_settings_of_its_record_except_for_the_budget(
     assert settings_of("--resume", str(recorded)).budget == QUESTIONS["ladder"].default_budget == 900
 
 
-def test_a_run_of_another_machine_or_input_is_not_resumed(recorded: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_of_another_machine_code_or_input_is_not_resumed(recorded: Path, monkeypatch: pytest.MonkeyPatch):
     start_at_once(monkeypatch)
+    made = Record.read(recorded)
+    made.code["jax"]["vmap"] = "0" * 12
+    made.write(recorded)
     before = recorded.read_bytes()
     done = run_here("--resume", str(recorded))
     assert done.code == 2 and not done.out
     assert done.err[-1].startswith("compare.py: error: cannot resume: cpu was Abacus 9, is ")
-    assert done.err[-1].endswith("the input batch differs")
+    assert done.err[-1].endswith("; Measured before the code of JAX changed.; the input batch differs")
     assert recorded.read_bytes() == before
 
 
