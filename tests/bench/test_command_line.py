@@ -339,7 +339,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("steps", "code", "line"), ENDS, ids=str)
+@pytest.mark.parametrize(("steps", "code", "line"), ENDS)
 def test_however_a_run_ends_it_is_told_and_what_was_found_is_printed_and_kept(
     end_with: End, folder: Path, steps: list[Step], code: int, line: str
 ):
