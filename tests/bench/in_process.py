@@ -84,6 +84,14 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     return parse
 
 
+@pytest.fixture
+def no_biopython(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "Bio"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Bio", None)
+
+
 def assert_refused(ended: Ended, text: str) -> None:
     """Exit code 2 and one line with the text, before any worker starts."""
     assert ended.code == 2 and not ended.out

@@ -20,17 +20,14 @@ def programs(text: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def test_the_readme_shows_a_program_for_each_framework():
-    jax_program, torch_program = programs(README.read_text())
-    assert "jax_impl" in jax_program and "torch_impl" in torch_program
-
-
 @pytest.mark.parametrize(
     "pages", [["README.md"], pytest.param([name for name in PAGES if name != "README.md"], marks=pytest.mark.slow)]
 )
 def test_the_programs_of_pages_run(tmp_path: Path, pages: list[str]):
     """Each with its own names; one process for all, to save imports. Files they write are not left in the checkout."""
     every = [(page, program) for page in pages for program in programs(PAGES[page])]
+    if pages == ["README.md"]:
+        assert "jax_impl" in every[0][1] and "torch_impl" in every[1][1]
     lines = [f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     watch = "import faulthandler; faulthandler.dump_traceback_later(240, exit=True)"  # where it hangs, if it does
@@ -64,11 +61,10 @@ def test_figures_are_those_of_the_records_and_a_changed_one_is_seen():
     assert docs.rendered(text.replace("×", "× as", 1)) == text
 
 
-@pytest.mark.parametrize(("name", "told"), [("memory", []), ("shapes", []), ("w-all", ["36"]), ("default", ["14"])])
-def test_the_head_counts_the_times_for_which_a_change_would_be_known(name: str, told: list[str]):
+def test_the_head_counts_the_times_for_which_a_change_would_be_known():
     """Single calls, or fewer rounds than six, tell no change."""
-    head = docs.KINDS["head"](ROOT / f"results/cpu-{name}.json")
-    assert re.findall(r"of (\d+) times changed", head) == told
+    told = {name: docs.KINDS["head"](ROOT / f"results/cpu-{name}.json") for name in ("memory", "shapes", "default")}
+    assert ["times changed" in text for text in told.values()] == [False, False, True]
 
 
 def test_records_can_be_made_anew_and_name_no_folder():

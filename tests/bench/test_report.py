@@ -6,7 +6,6 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 from xml.dom import minidom
 
@@ -14,7 +13,7 @@ import hand_made
 import matplotlib
 import pytest
 import recorded
-from hand_made import WORK, blocks, case, ended, record, right, steady
+from hand_made import WORK, blocks, blocks_of_workers, case, ended, record, right, steady
 from markdown_it import MarkdownIt
 from markupsafe import escape
 from matplotlib.colors import to_hex
@@ -23,8 +22,7 @@ from rendered import console_report, html_report, markdown_report, report_of
 
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import SAME, Block, Estimate
-from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Facts, Record, Result
+from shared.bench.record import Compilation, Record, Result
 from shared.bench.report import console, plots
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table, case_tables
 from shared.bench.report.compare_runs import compare_runs
@@ -54,13 +52,11 @@ def row_of_first(record: Record) -> dict[str, str]:
 
 def test_the_head_says_what_was_measured_and_where():
     made = record(right(case("jax", "vmap"), 0.25, 0.5, workers=4), settings=ONE_PASS)
-    start = "compiler start-up, not included below: 50.0 ms, then 10.0 ms"
-    assert report_of(made).head[:5] == [
+    assert report_of(made).head[:4] == [
         "smith_waterman: smooth local alignment with a linear gap; float32, gap -1, end any",
         "input: three pairs; 126 cells",
         "on Abacus 9, 1 core, Python 3.11, NumPy 2.4",
-        f"JAX 1.2.3; {start}",
-        f"PyTorch 1.2.3; {start}",
+        "JAX 1.2.3; compiler start-up, not included below: 50.0 ms, then 10.0 ms",
     ]
     made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X", "smallest_call_seconds": 2e-5}}
     assert report_of(made).head[2:4] == [
@@ -86,9 +82,8 @@ def test_a_row_of_the_console_has_what_was_measured_and_no_empty_column():
         CACHES_EMPTY: "750 ms", CACHES_WARM: "354 ms", "new shape": "125 ms", "median": "2.00 ms",
         "95% interval": "1.72 … 2.33 ms", "GCUPS": f"{WORK / 0.002 / 1e9:.3g}", "memory": "3.0 MiB",
     }  # fmt: skip
-    assert set(row_of(replace(right(case("jax", "vmap")), peak_bytes=None))) == {
-        "pass", "framework", "variant", "compiled", CACHES_EMPTY
-    }  # fmt: skip
+    names = {"pass", "framework", "variant", "compiled", CACHES_EMPTY}
+    assert row_of(right(case("jax", "vmap"), peak_bytes=None)).keys() == names
 
 
 def test_the_table_of_all_cases_has_every_number():
@@ -106,10 +101,7 @@ def test_the_table_of_all_cases_has_every_number():
     }  # fmt: skip
     made.results[0].blocks = []
     assert row_of_first(made)["status"] == "not timed"
-    names = ("pass", "input", "framework", "variant", "compiled")  # a run without rounds has no columns of rounds
-    assert [table.headers for table in case_tables(recorded.ladder())] == [
-        (*names, "median", "status"), (*names, CACHES_EMPTY)
-    ]  # fmt: skip
+    assert "rounds" not in row_of_first(recorded.ladder())  # there are none
 
 
 @pytest.mark.parametrize(
@@ -123,8 +115,6 @@ def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str
     text = console_text(replace(report_of(record(bad, settings=ONE_PASS)), head=[]))
     assert "score: no case was measured." in text
     assert not re.search(r"\d (µs|ms|s)\b", text.replace("> 120 s", ""))
-    row = row_of_first(recorded.troubled())
-    assert row["status"].startswith("WRONG: score off by 2.0e+00") and row["error, of allowed"] == "not finite"
 
 
 # console
@@ -171,64 +161,36 @@ def test_the_answer_comes_before_the_cases_and_these_before_the_diagnostics(
 # the page
 
 
-class Read(HTMLParser):
-    """The elements of a page, their attributes, and its text."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data.strip())
-
-    def values(self, attribute: str) -> list[str]:
-        return [value for _, attributes in self.elements if (value := attributes.get(attribute))]
-
-
-def intruders(page: str) -> list[str]:
-    """Elements and attributes that only text that was taken for markup could have put there."""
-    elements = Read(page).elements
-    return [tag for tag, _ in elements if tag in ("script", "iframe", "object", "foreignobject")] + [
-        name for _, attributes in elements for name in attributes if name.startswith("on")
-    ]
-
-
 @functools.cache
 def page_of(name: str) -> str:
     return html_report([recorded.EVERY_KIND[name]()])
 
 
+def values(page: str, attribute: str) -> list[str]:
+    return [html.unescape(value) for value in re.findall(rf' {attribute}="([^"]*)"', page)]
+
+
 def test_hostile_text_is_escaped_everywhere():
     page, hostile = page_of("hostile"), recorded.HOSTILE
-    assert intruders(page) == [] and hostile not in page
-    assert intruders(page.replace(str(escape(hostile)), hostile, 1)) == ["script"]
-    assert {
-        f"input: {hostile}; 126 cells",
-        f"PyTorch was not measured: {hostile}",
-        f"absent: {hostile}: {hostile}",
-        f"FAILED: {hostile}\n{hostile}",
-        f"fused: not compiled in PyTorch; {hostile}.",
-    } <= set(Read(page).texts)
+    assert "<script" not in page and hostile not in page
+    for text in (
+        "input: {0}; 126 cells",
+        "absent: {0}: {0}",
+        "FAILED: {0}\n{0}",
+        "fused: not compiled in PyTorch; {0}.",
+    ):
+        assert escape(text.format(hostile)) in page
 
 
 def test_a_page_of_several_records_folds_all_but_a_line_of_each():
-    records = [recorded.plain(), recorded.ladder(), recorded.learning(), replace(recorded.begun(), settings=ONE_PASS)]
-    records.append(replace(recorded.begun(), settings=Settings("threads")))
+    records = [recorded.plain(), recorded.learning(), recorded.begun()]
     page = html_report(records)
     assert page.count("<details>") == len(records) and page_of("plain").count("<details open>") == 1
-    nav = re.search(r"<nav>(.*?)</nav>", page, re.DOTALL)
-    lines = re.findall(r"<li>(.*?)</li>", nav[1] if nav else "", re.DOTALL)
-    told = [" ".join(re.sub("<.*?>", "", line).split()) for line in lines]
-    assert "marginals: JAX 1.14× (the same loop, compiled), JAX 1.14× (tuned framework code), JAX 1.14×" in told[0]
-    assert "JAX from 4.00 s (cell_loop, not compiled)" in told[1]
-    assert "learning: The faster framework:" in told[2]
-    assert told[3] == "speed: smith_waterman on cpu, 2026-05-04, three pairs: score: no case was measured."
-    assert told[4].startswith(f"threads: {QUESTIONS['threads'].asks}")
+    nav = page[page.index("<nav>") : page.index("</nav>")]
+    plain, learning, begun, _ = (" ".join(re.sub("<.*?>", "", line).split()) for line in nav.split("</li>"))
+    assert "marginals: JAX 1.14× (the same loop, compiled), JAX 1.14× (tuned framework code), JAX 1.14×" in plain
+    assert learning.startswith("learning: The faster framework:")
+    assert begun == "speed: smith_waterman on cpu, 2026-05-04, three pairs: score: no case was measured."
 
 
 @pytest.mark.parametrize(
@@ -241,21 +203,14 @@ def test_a_winner_is_told_from_a_framework_that_is_only_named(line: str, expecte
     assert winner(line) == expected
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.4])
-def test_ratios_are_of_pytorch_over_jax(seconds: float):
-    made = record(steady(case("jax", "vmap"), 0.2), steady(case("torch", "vmap"), seconds))
-    (ratio,) = report_of(made).answer.ratios
-    assert ratio[:2] == ("score", "the same loop, compiled") and ratio.value.value == pytest.approx(seconds / 0.2)
-    assert winner(ratio.text) == ("jax" if seconds > 0.2 else "torch")
-
-
-def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pytest.MonkeyPatch):
+def test_the_picture_has_a_point_for_each_ratio_of_pytorch_over_jax_around_the_band(monkeypatch: pytest.MonkeyPatch):
     axes: Any = Figure().subplots()
     monkeypatch.setattr(plots, "drawn", lambda draw, *_: draw(axes))
     cells = [
         Point("marginals", "one process", "PyTorch about 3×", Estimate(1 / 3, 0.2, 0.5, 1, False)),
         *report_of(recorded.plain()).answer.ratios,
     ]
+    assert cells[1].value.value == pytest.approx(1.14, rel=0.01) and winner(cells[1].text) == "jax"
     plots.picture(cells)
     points = [line for line in axes.lines if line.get_marker() == "o"]
     assert [float(line.get_xdata()[0]) for line in points] == [cell.value.value for cell in cells]
@@ -263,33 +218,28 @@ def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pyte
     assert [to_hex(line.get_color()) for line in points[:-1]] == [orange] + [blue] * 5  # the last is the same in both
     assert to_hex(points[-1].get_color()) not in (blue, orange)
     assert [line.get_markerfacecolor() for line in points].count("white") == 1
-    intervals = [(float(low), float(high)) for line in axes.lines if line.get_marker() == "|"
-                 for low, high in [line.get_xdata()]]  # fmt: skip
+    intervals = [tuple(map(float, line.get_xdata())) for line in axes.lines if line.get_marker() == "|"]
     assert intervals == [cell.value[1:3] for cell in cells[1:]]
     band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
     assert (band.x0, band.x1) == pytest.approx((1 / SAME, SAME))
-    low, high = axes.get_xlim()
-    assert low * high == pytest.approx(1) and low < 1 / 3
 
 
 def test_winners_have_their_colour_and_plots_are_images_that_say_what_they_show():
     assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
-    pages = {name: Read(page_of(name)) for name in ("plain", "ladder", "growth", "begun")}
-    shown = {name: page.values("alt") for name, page in pages.items()}
     times = [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
-    assert shown["plain"] == ["How many times as fast the faster framework is", *times]
-    assert shown["ladder"] == [f"score, {name}: time of a call" for name in ("single", "batch")]
+    assert values(page_of("plain"), "alt") == ["How many times as fast the faster framework is", *times]
+    assert values(page_of("ladder"), "alt") == [f"score, {name}: time of a call" for name in ("single", "batch")]
     what = ("time of a call", "first call, caches empty", "peak memory of a call")
-    assert shown["growth"] == [f"{pass_name}: {each}" for pass_name in ("score", "marginals") for each in what]
-    assert not shown["begun"]
-    for source in pages["growth"].values("src"):
+    growth = page_of("growth")
+    assert values(growth, "alt") == [f"{pass_name}: {each}" for pass_name in ("score", "marginals") for each in what]
+    for source in values(growth, "src"):
         svg = base64.b64decode(source.removeprefix("data:image/svg+xml;base64,"))
         assert minidom.parseString(svg).getElementsByTagName("svg")
 
 
 def test_a_page_needs_no_other_file_and_leaves_matplotlib_as_it_was():
     page = page_of("plain")
-    assert all(value.startswith("data:") for value in Read(page).values("src")) and not Read(page).values("href")
+    assert all(value.startswith("data:") for value in values(page, "src")) and not values(page, "href")
     assert "@import" not in page and "url(" not in page
     odd: Any = {"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}
     with matplotlib.rc_context(odd):
@@ -306,16 +256,7 @@ def cells_of(rendered: str, tag: str = "td") -> list[str]:
     return [html.unescape(cell) for cell in re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", rendered, re.DOTALL)]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        recorded.HOSTILE,
-        "<class 'x'>",
-        "snake_case_name *args [0] a|b `code` #1 ~~gone~~ $x$ &lt;",
-        "1.19 ms, -0.5%",
-        "C:\\*",
-    ],
-)
+@pytest.mark.parametrize("text", [recorded.HOSTILE, "snake_case *args [0] a|b `c` #1 ~~d~~ $x$ &lt; C:\\* -0.5%"])
 def test_escaped_text_reads_as_it_was_written(text: str):
     assert html.unescape(READER.render(escaped(text))) == f"<p>{text}</p>\n"
     assert cells_of(READER.render(f"- {escaped(text)}"), "li") == [text]
@@ -327,22 +268,21 @@ def test_markdown_lets_no_markup_through_and_rows_have_as_many_cells_as_heads(na
     text, hostile = markdown_report([recorded.EVERY_KIND[name]()]), recorded.HOSTILE
     rendered = READER.render(text)
     known = "h1 h2 h3 p ul li strong br table thead tbody tr th td pre code"
-    assert {tag for tag, _ in Read(rendered).elements} <= set(known.split()) and intruders(rendered) == []
+    assert set(re.findall(r"<(\w+)", rendered)) <= set(known.split())
     for table in re.findall(r"<table>.*?</table>", rendered, re.DOTALL):
         assert {row.count("<td") for row in table.split("</tr>")[1:-1]} == {table.count("<th>") + table.count("<th ")}
     if name == "hostile":
         assert f"FAILED: {hostile}<br>{hostile}" in cells_of(rendered)
         assert {hostile, f"absent: {hostile}: {hostile}"} <= set(cells_of(rendered, "li"))
-        assert "script" in intruders(READER.render(text.replace(escaped(hostile), hostile)))
 
 
 # several machines
 
 
-def of_machine(name: str, factor: float, **inputs: Facts) -> Record:
+def of_machine(name: str, factor: float, text: str = "three pairs") -> Record:
     made = record(
         steady(case("jax", "vmap"), 0.1), steady(case("torch", "vmap"), 0.1 * factor),
-        inputs={"batch": hand_made.facts()} | inputs,
+        inputs={"batch": hand_made.facts(text)},
     )  # fmt: skip
     return replace(made, environment=made.environment | {"cpu": name})
 
@@ -351,22 +291,18 @@ def test_records_of_several_machines_are_shown_side_by_side():
     records = [of_machine("Abacus", 2.0), of_machine("Soroban", 0.5)]
     (table,) = side_by_side(records)
     assert table.headers == ("variant", "pass", "Abacus\n1 core", "Soroban\n1 core")
-    ((variant, pass_name, *cells),) = table.rows
-    assert (variant, pass_name) == ("vmap", "score") and table.below[-1] == "Input: three pairs."
-    assert [cell.split("\n") for cell in cells] == [
-        ["JAX 2.00×", "(1.98 … 2.02)", "100 ms / 200 ms"], ["PyTorch 2.00×", "(1.98 … 2.02)", "100 ms / 50.0 ms"],
-    ]  # fmt: skip
+    assert table.below[-1] == "Input: three pairs."
+    assert table.rows == [
+        ("vmap", "score", "JAX 2.00×\n(1.98 … 2.02)\n100 ms / 200 ms", "PyTorch 2.00×\n(1.98 … 2.02)\n100 ms / 50.0 ms")
+    ]
     page = markdown_report(records)
-    assert (
-        escaped(table.title) in page
-        and "Recorded on different machines or cores (Abacus, 1 core; Soroban, 1 core)" in page
-    )
+    assert escaped(table.title) in page and "Recorded on different machines or cores" in page
     assert "Recorded on" not in markdown_report(records[:1])
     labelled = [replace(result, case=replace(result.case, label="2 threads")) for result in records[0].results]
     assert side_by_side([records[1], replace(records[0], results=labelled)]) == []
-    assert side_by_side(records[:1]) == side_by_side([records[0], records[0]]) == []
+    assert side_by_side([records[0], records[0]]) == []
     # another input of the same name has a row of its own
-    (table,) = side_by_side([records[0], of_machine("Soroban", 0.5, batch=hand_made.facts("four pairs"))])
+    (table,) = side_by_side([records[0], of_machine("Soroban", 0.5, "four pairs")])
     assert [(row[0], row[3:].index("–")) for row in table.rows] == [("three pairs", 1), ("four pairs", 0)]
 
 
@@ -377,15 +313,11 @@ VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compi
 
 def measured(of_case: Any, *seconds: float, **others: Any) -> Result:
     """A result whose workers each take so many seconds in every round."""
-    made = [Block.of(worker, number, [value]) for worker, value in enumerate(seconds) for number in range(7)]
-    return replace(steady(of_case, 1.0, **others), blocks=made)
+    return replace(steady(of_case, 1.0, **others), blocks=blocks_of_workers(*seconds, rounds=7))
 
 
 ABOUT_250_MS = measured(VMAP, 0.2499, 0.25, 0.2501)
-
-
-def run(*results: Result, **others: Any) -> Record:
-    return record(*results, settings=Settings(), **others)
+run = functools.partial(record, settings=Settings())
 
 
 def row_compared(old: Result, new: Result) -> dict[str, str]:
@@ -409,7 +341,6 @@ def row_compared(old: Result, new: Result) -> dict[str, str]:
 def test_a_case_is_slower_faster_the_same_or_unclear(seconds: tuple[float, ...], ratio: str, outcome: str):
     new = measured(VMAP, *seconds, cold=2.0, peak_bytes=2**20)
     row = row_compared(replace(ABOUT_250_MS, cold=[]), new)
-    assert list(row.values())[:5] == ["score", "batch", "JAX", "vmap (auto)", "yes"]
     assert (row["old"], row["new / old"], row["outcome"]) == ("250 ms", ratio, outcome)
     assert (row[CACHES_EMPTY], row["memory"]) == ("– → 2.00 s", "3.0 MiB → 1.0 MiB")
     assert compare_runs(run(ABOUT_250_MS), run(new)).exit_code == (outcome == "slower")
@@ -427,20 +358,18 @@ def test_a_case_that_one_run_did_not_measure_is_marked_and_not_compared(status: 
 
 def test_both_runs_are_described_and_the_summary_counts_a_case_that_is_missing():
     other = measured(OTHER, 0.25, 0.25, 0.25)
-    old, new = run(ABOUT_250_MS, other, command="python compare.py --variant vmap"), run(other, finished=None)
+    old, new = run(ABOUT_250_MS, other), run(other, finished=None)
     found = compare_runs(old, new)
-    assert [line.split(", commit")[0] for line in found.report.head] == [
-        "old: 2026-05-04T10:00:00+00:00 to 2026-05-04T10:05:12+00:00",
-        "new: 2026-05-04T10:00:00+00:00 to its interruption",
-    ]
-    assert found.report.head[0].endswith(", commit 0123456789abcdef: python compare.py --variant vmap")
+    old_head, new_head = found.report.head
+    assert old_head.startswith("old: 2026-05-04T10:00:00+00:00 to 2026-05-04T10:05:12+00:00, commit 0123456789abcdef: ")
+    assert new_head.startswith("new: 2026-05-04T10:00:00+00:00 to its interruption, commit ")
     assert found.report.diagnostics == [
         "2 cases in the old run, 1 in the new one, 1 in both: 0 slower, 0 faster, 1 same, 1 missing"
     ]
     assert [row[-3] for row in found.report.answer.tables[0].rows] == ["same", "missing"] and found.exit_code == 1
     fewer = replace(new, settings=Settings(variants=("wavefront",)))  # it was not to measure the other case
     assert compare_runs(old, fewer).exit_code == 0
-    assert compare_runs(Record("python compare.py", Settings()), run(ABOUT_250_MS)).report.answer.tables == []
+    assert compare_runs(Record("", Settings()), old).report.answer.tables == []
 
 
 def test_differences_that_make_runs_hard_to_compare_are_warned_of():
@@ -450,12 +379,11 @@ def test_differences_that_make_runs_hard_to_compare_are_warned_of():
     new.speed = [0.0052] * 3
     assert compare_runs(old, new).report.warnings == []
     new.environment["cpu"], new.environment["frameworks"]["torch"]["threads"] = "Abacus 10", 2
-    new.settings, new.speed = Settings(problem="free_gap", dtype="float64"), [0.006] * 3
+    new.settings, new.speed = Settings(dtype="float64"), [0.006] * 3
     new.inputs = {"batch": hand_made.facts("four pairs", (4, 6, 7))}
     assert compare_runs(old, new).report.warnings == [
         "the environments differ: cpu was Abacus 9, is Abacus 10",
         "the environments differ: torch threads was 1, is 2",
-        "the settings differ: problem was smith_waterman, is free_gap",
         "the settings differ: dtype was float32, is float64",
         "the input batch differs in text, shape, pairs, work, sha256: its cases are not compared",
         "the machine itself changed: its calibration loop took +20% in the new run",

@@ -7,24 +7,25 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_made import case, facts, plan_of, record, right, steady
+from hand_made import case, ended, facts, plan_of, record, right, steady
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Generation, Record, Result
-from shared.bench.run import context, progress, protocol, timed_calls
-from shared.bench.run.context import Run
+from shared.bench.record import NO_ROOM, Compilation, Generation, Record, Result
+from shared.bench.run import context, fresh_processes, progress, timed_calls
+from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded, repeat_first_calls
+from shared.bench.run.fresh_processes import Group, groups_of, measure_in_processes, time_in_processes
 from shared.bench.run.progress import Lines
 from shared.bench.run.schedule import (
     BLOCK_SECONDS,
@@ -37,50 +38,68 @@ from shared.bench.run.schedule import (
 )
 from shared.bench.run.timed_calls import _next_cases
 from shared.bench.run.worker_handle import Reply, Unavailable
-from tools.validate_protocol import Validation
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
 SECONDS = st.floats(1e-7, 1e3)
-SILENT: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None, tick=lambda: None)
 
 
-def run_of(made: Record | None = None, question: Any = QUESTIONS["speed"], **others: Any) -> Run:
-    made = made or record(settings=Settings())
-    return Run(plan_of(question, made.settings), made, SILENT, lambda: None, Path(), **others)
+def run_of(made: Record, **others: Any) -> Run:
+    return Run(plan_of(QUESTIONS[made.settings.question]), made, Lines(), lambda: None, Path(), **others)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Time that passes as the test says: its `now`."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    for module in (timed_calls, fresh_processes, context, progress):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def simulate(
+    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, seconds: Callable[[Run, list[Case]], float],
+    scatter: float = 1.0,
+) -> list[tuple[list[Case], float]]:  # fmt: skip
+    """Have fresh processes take simulated time; returns their cases, and the seconds that each one had.
+
+    scatter: factor from one process of JAX with one thread to the next.
+    """
+    begun: list[tuple[list[Case], float]] = []
+
+    def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
+        begun.append((cases, end - clock.now))
+        for each in cases:
+            power = number % 3 if each.worker_key == ("jax", "1 thread") else 0
+            run.record.result(each).blocks += [Block.of(number, at, [scatter**power]) for at in range(7)]
+        run.record.generations.append(Generation(number, 1.0, None))
+        clock.now += seconds(run, cases)
+        run.cached.update(cases)
+        return cases
+
+    for module in (timed_calls, fresh_processes):
+        monkeypatch.setattr(module, "one_generation", one_generation)
+    return begun
 
 
 # the order
 
-CASES = [
-    case(framework, variant, pass_name)
-    for pass_name in ("score", "marginals")
-    for variant in ("vmap", "wavefront", "fused")
-    for framework in ("jax", "torch")
-]
 
-
-def ordered(round_number: int, worker: int = 0, seed: int = 0, cases: Sequence[Case] = CASES) -> list[list[Case]]:
-    return order(cases, Settings(seed=seed), worker, round_number)
-
-
-def flat(groups: list[list[Case]]) -> list[Case]:
-    return list(itertools.chain.from_iterable(groups))
-
-
-def test_every_round_has_every_case_once_and_the_next_one_is_it_backwards():
-    for round_number in (0, 2):
-        found = flat(ordered(round_number))
-        assert len(found) == len(CASES) and set(found) == set(CASES)
-        assert flat(ordered(round_number + 1)) == found[::-1]
-    orders = [flat(ordered(number, worker, seed)) for number in (0, 2) for worker in (0, 1) for seed in (0, 1)]
-    assert len({tuple(found) for found in orders}) == len(orders) and orders[0] == flat(ordered(0))
-
-
-def test_cases_that_differ_only_in_framework_or_label_are_adjacent():
-    for group in ordered(0):
-        assert {one.framework for one in group} == {"jax", "torch"} and len({one.group for one in group}) == 1
+def test_every_round_has_every_case_once_with_frameworks_side_by_side_and_the_next_is_it_backwards():
+    names = itertools.product(("score", "marginals"), ("vmap", "wavefront", "fused"), ("jax", "torch"))
+    cases = [case(framework, variant, pass_name) for pass_name, variant, framework in names]
+    orders = []
+    for number, worker, seed in itertools.product((0, 2), (0, 1), (0, 1)):
+        groups, following = (order(cases, Settings(seed=seed), worker, at) for at in (number, number + 1))
+        found = [*itertools.chain(*groups)]
+        assert len(found) == len(cases) and set(found) == set(cases)
+        assert [*itertools.chain(*following)] == found[::-1]
+        for group in groups:
+            assert {one.framework for one in group} == {"jax", "torch"} and len({one.group for one in group}) == 1
+        orders.append(tuple(found))
+    assert len(set(orders)) == len(orders)
     labelled = [case("jax", variant, label=label) for variant in ("vmap", "fused") for label in "AB"]
-    assert all([one.label for one in group] in (["A", "B"], ["B", "A"]) for group in ordered(0, cases=labelled))
+    assert all(sorted(one.label for one in group) == ["A", "B"] for group in order(labelled, Settings(), 0, 0))
 
 
 # blocks and rounds
@@ -95,6 +114,7 @@ def test_a_block_has_as_many_calls_as_there_is_time_for(seconds: float):
     assert calls == 1 or calls * seconds <= BLOCK_SECONDS * (1 + 1e-9)
     assert calls == MOST_CALLS or (calls + 1) * seconds > BLOCK_SECONDS * (1 - 1e-9)
     assert block.seconds == seconds or seconds < 0.1  # slow calls have no untimed ones before them
+    assert block.rounds == (5 if seconds > 0.05 else 7)
 
 
 @EXAMPLES
@@ -117,28 +137,18 @@ def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
     # not even one more round of each group that has fewer would fit
     fewer = [cost for cost, count in zip(costs, counts, strict=True) if count < rounds]
     assert not fewer or left < sum(fewer) * (1 + 1e-6)
-
-
-def test_slow_calls_have_fewer_rounds_at_least():
-    assert [block_of(seconds).rounds for seconds in (1e-6, 0.05, 0.06)] == [7, 7, 5]
     assert rounds_that_fit([1.0, 9.0], [7, 5], 12, 0.0) == [7, 5]
 
 
 # when it is enough
 
 
-@pytest.mark.parametrize(
-    ("ratio", "is_enough"),
-    [
-        (Estimate(1.3, 1.2, 1.4), True),
-        (Estimate(1.0, 0.98, 1.02), True),
-        (Estimate(1.3, 1.2, 1.4, 1), False),  # of one process
-        (Estimate(1.15, 1.05, 1.25), False),  # a winner, but who stops there finds too many
-        (Estimate(1.0, 0.9, 1.1), False),
-    ],
-)
-def test_a_cell_is_left_alone_when_it_is_clear(ratio: Estimate, is_enough: bool):
-    assert is_settled(ratio) == is_settled(ratio.inverse) == is_enough
+def test_a_cell_is_left_alone_when_it_is_clear():
+    for ratio in (Estimate(1.3, 1.2, 1.4), Estimate(1.0, 0.98, 1.02)):
+        assert is_settled(ratio) and is_settled(ratio.inverse)
+    of_one_process, little = Estimate(1.3, 1.2, 1.4, 1), Estimate(1.15, 1.05, 1.25)  # who stops there finds too many
+    for ratio in (of_one_process, little, Estimate(1.0, 0.9, 1.1)):
+        assert not is_settled(ratio) and not is_settled(ratio.inverse)
 
 
 def precise(*results: Result, precision: float = 0.02) -> bool:
@@ -153,9 +163,8 @@ def test_the_ratio_of_two_frameworks_and_the_time_of_one_must_be_precise():
                 for name, factor in (("jax", 1.0), ("torch", 2.0))]  # fmt: skip
     assert precise(*together) and not precise(together[0]) and precise(steady(case("jax", "vmap"), 0.25))
     assert not precise(right(case("jax", "vmap"), 1.0, 2.0, 3.0), right(case("torch", "vmap"), 3.0, 2.0, 1.0))
-    alone = Result(case("jax", "vmap"), blocks=[Block.of(w, 0, [0.9 + 0.1 * w]) for w in range(3)])
-    width = alone.time.relative_half_width
-    assert precise(alone, precision=1.01 * width) and not precise(alone, precision=0.99 * width)
+    width = together[0].time.relative_half_width
+    assert precise(together[0], precision=1.01 * width) and not precise(together[0], precision=0.99 * width)
 
 
 # what is left out
@@ -164,41 +173,37 @@ def test_the_ratio_of_two_frameworks_and_the_time_of_one_must_be_precise():
 def test_a_variant_over_the_limit_is_not_tried_with_more_work():
     sides = (10, 20, 40)
     made = record(*(right(case("jax", "vmap", input=f"{side}x{side}"), 1.0) for side in sides))
-    for side in sides:
-        made.inputs[f"{side}x{side}"] = replace(facts(), shape=(1, side, side), work=side * side)
+    made.inputs = {f"{side}x{side}": replace(facts(), shape=(1, side, side), work=side * side) for side in sides}
     smallest, middle, largest = made.results
-    assert limit_exceeded_with_less_work(made, largest.case) is None
+
+    def reasons(pass_name: str) -> list[str | None]:
+        cases = [replace(result.case, pass_name=pass_name) for result in made.results]
+        return [limit_exceeded_with_less_work(made, each) for each in cases]
+
+    assert reasons("score") == [None] * 3
     middle.status, middle.reason = "limit", "> 120 s"
-    found = [limit_exceeded_with_less_work(made, result.case) for result in made.results]
-    assert found == [None, None, "> 120 s with less work"]
+    assert reasons("score") == [None, None, "> 120 s with less work"]
     smallest.status, smallest.reason = "limit", "needs about 93.0 GiB, may take 34.0 GiB"  # every pass has its own need
-    assert limit_exceeded_with_less_work(made, largest.case) == "> 120 s with less work"
-    smallest.status = "ok"
-    largest.status, largest.reason = "limit", found[-1]
-    by_marginals = [replace(one.case, pass_name="marginals") for one in (smallest, middle, largest)]
-    found = [limit_exceeded_with_less_work(made, case) for case in by_marginals]
-    assert found == [None, "> 120 s with less work", "> 120 s with less work"]
-    middle.case = by_marginals[1]
-    assert limit_exceeded_with_less_work(made, replace(middle.case, pass_name="score")) is None
+    largest.status, largest.reason = "limit", "> 120 s with less work"
+    assert reasons("marginals") == [None, "> 120 s with less work", "> 120 s with less work"]
+    middle.case = replace(middle.case, pass_name="marginals")
+    assert reasons("score")[1] is None
 
 
 def test_a_case_that_needs_more_memory_than_a_worker_may_take_is_not_tried():
-    made = record(right(case("jax", "vmap", input="10x15"), 1.0, peak_bytes=90 * 2**20, input_bytes=6 * 2**20))
-    made.inputs = {"10x15": facts(shape=(4, 10, 15)), "40x60": facts(shape=(16, 40, 60))}  # 64 times as large
-    (small,) = made.results
-    large = replace(small.case, input="40x60")
+    shapes = {"10x15": (4, 10, 15), "20x30": (8, 20, 30), "40x60": (16, 40, 60)}
+    small, middle = (right(case("jax", "vmap", input=name), 1.0, input_bytes=0) for name in ("10x15", "20x30"))
+    small.peak_bytes, middle.peak_bytes = 96 * 2**20, 2**20  # what is little may be fixed costs
+    made = record(small, middle, inputs={name: facts(shape=shape) for name, shape in shapes.items()})
+    large = replace(small.case, input="40x60")  # 64 times as large
     assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, may take 5.00 GiB"
     for memory in ({"jax": 7 * 2**30}, {"jax": None}, {"torch": 1}):
         assert memory_exceeded(made, large, memory) is None
-    # with two smaller inputs by the larger of them; and what is little may be fixed costs
-    made.inputs["20x30"] = facts(shape=(8, 20, 30))
-    made.results.append(right(case("jax", "vmap", input="20x30"), 1.0, peak_bytes=96 * 2**20, input_bytes=0))
+    middle.peak_bytes = 96 * 2**20  # with two smaller inputs by the larger of them
     assert memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, may take 512.0 MiB"
-    made.results[1].peak_bytes, small.peak_bytes = 2**20, 2**20
-    assert memory_exceeded(made, large, {"jax": 1}) is None
     # by another pass it is not known, and the small one was tried
-    assert memory_exceeded(made, replace(large, pass_name="marginals"), {"jax": 1}) is None
-    assert memory_exceeded(made, small.case, {"jax": 1}) is None
+    for other in (replace(large, pass_name="marginals"), small.case):
+        assert memory_exceeded(made, other, {"jax": 1}) is None
 
 
 # which cases each fresh process times
@@ -219,7 +224,7 @@ def timed_by(number: int, **asked: Any) -> list[Case]:
 
 def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(monkeypatch: pytest.MonkeyPatch):
     without = [FAST, SLOW, OTHER, OTHERS_SLOW]
-    assert timed_by(1) == timed_by(2) == timed_by(3) == timed_by(7) == without
+    assert timed_by(1) == timed_by(3) == timed_by(7) == without
     assert timed_by(8) == [FAST, OTHER]  # the cells of the others are settled, and eight processes have timed them
     with monkeypatch.context() as patch:
         patch.setattr(timed_calls, "CHEAP_CASE", 0.1)
@@ -227,7 +232,6 @@ def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(m
     assert timed_by(3, workers=6) == TIMED
     monkeypatch.setattr(QUESTIONS["speed"], "drops_dominated", False)
     assert timed_by(2) == TIMED
-    assert not QUESTIONS["versions"].drops_dominated and not QUESTIONS["bridge"].drops_dominated
 
 
 def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monkeypatch: pytest.MonkeyPatch):
@@ -235,7 +239,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     run = run_of(record(*(right(each, 0.1, cold=seconds, new_shapes=[[seconds]]) for each, seconds in costs.items())))
     asked: list[tuple[str, Any]] = []
 
-    def ask(do: str, case: Any, **arguments: Any) -> Reply:
+    def ask(do: str, case: Any, **_: Any) -> Reply:
         asked.append((do, case))
         if (do, case) == ("cold", FAST):
             return Reply("wrong", "score off", {"gate": None})
@@ -249,66 +253,46 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
 
 
-def clock_at(monkeypatch: pytest.MonkeyPatch, now: float) -> SimpleNamespace:
-    """Simulated time of the second phase, which passes only as `now` is changed."""
-    clock = SimpleNamespace(now=now)
-    clock.monotonic = lambda: clock.now
-    for module in (timed_calls, context):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
-
-
 @pytest.mark.parametrize(
     ("quick", "ends", "repeats"),
     [(True, [35 / 3, 20 / 2, 5.0], [0.0] * 3), (False, [0.8 * 35 / 8, 0.8 * 20 / 7], [0.2 * 15.0] * 2)],
 )
 def test_a_quick_run_plans_three_processes_without_repeats(
-    monkeypatch: pytest.MonkeyPatch, quick: bool, ends: list[float], repeats: list[float]
+    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, quick: bool, ends: list[float], repeats: list[float]
 ):
     """35 of 60 seconds are left, and a process takes 15."""
-    clock = clock_at(monkeypatch, 25.0)
+    clock.now = 25.0
     made = record(*(right(each, cold=0.5) for each in TIMED), settings=Settings(quick=quick, budget=60.0))
-    found: list[tuple[set[Any], float]] = []
+    begun = simulate(monkeypatch, clock, lambda *_: 15.0)
     repeated: list[float] = []
-
-    def one_generation(run: Run, cases: list[Any], number: int, end: float) -> list[Any]:
-        found.append((set(cases), end - clock.now))
-        for each in cases:
-            run.record.result(each).blocks.append(Block.of(number, 0, [0.1]))
-        run.record.generations.append(Generation(number, 1.0, None))
-        clock.now += 15.0
-        return cases
-
-    monkeypatch.setattr(timed_calls, "one_generation", one_generation)
     monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-2]))
     timed_calls.measure_timed_calls(run_of(made, start=0.0), TIMED)
-    assert [end for _, end in found] == pytest.approx(ends)
+    assert [end for _, end in begun] == pytest.approx(ends)
     assert repeated == pytest.approx(repeats)
     # a case that only JAX has is timed once in a quick run
-    assert [FAR_SLOWER in cases for cases, _ in found] == [True] + [not quick] * (len(ends) - 1)
+    assert [FAR_SLOWER in cases for cases, _ in begun] == [True] + [not quick] * (len(ends) - 1)
 
 
-def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytest.MonkeyPatch):
+def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace):
     """An hour is over, and a first call takes 2 s."""
-    clock = clock_at(monkeypatch, 3600.0)
+    clock.now = 3600.0
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
     made = record(*(right(each, 0.1, warm=[seconds]) for each, seconds in warm.items()))
     run = run_of(made, start=0.0)
-    rounds: list[tuple[list[Any], float]] = []
+    rounds: list[tuple[set[Case], float]] = []
 
-    def prepare(run: Run, case: Any) -> float:
+    def prepare(*_: Any) -> float:
         clock.now += 2.0
         return 0.001
 
-    def time_rounds(run: Run, plans: dict[Any, Any], number: int, end: float) -> None:
-        rounds.append((list(plans), end - clock.now))
+    def time_rounds(_: Run, plans: dict[Case, Any], number: int, end: float) -> None:
+        rounds.append((set(plans), end - clock.now))
 
     monkeypatch.setattr(run, "start_workers", lambda cases: None)
     monkeypatch.setattr(timed_calls, "_prepare", prepare)
     monkeypatch.setattr(timed_calls, "_time_rounds", time_rounds)
     timed_calls.one_generation(run, list(warm), 2, 3600.0)
-    ((timed, seconds),) = rounds
-    assert set(timed) == {FAST, SLOW} and seconds == pytest.approx(0.2 * 4.0)
+    assert rounds == [({FAST, SLOW}, pytest.approx(0.2 * 4.0))]
     made.result(FAR_SLOWER).blocks.clear()  # as an interrupted run leaves it: it needs a time, whatever that takes
     timed_calls.one_generation(run, list(warm), 3, 3600.0)
     assert FAR_SLOWER in rounds[-1][0]
@@ -316,29 +300,118 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     assert note.startswith("the budget of 300 s had no room for ") and "takes 40 s" in note
 
 
+# fresh processes of questions that measure in their own way
+
+BOTH = [case("jax", "vmap"), case("torch", "vmap")]
+
+
+def test_groups_have_the_fast_variants_first_and_parts_by_field():
+    both = [case(name, variant) for variant in ("vmap", "fused") for name in ("jax", "torch")]
+    fused, vmap = groups_of(both, "variant", "framework", growth=2.0)
+    assert [[c.name for c in part] for part in fused.parts] == [["JAX fused"], ["PyTorch fused"]]
+    assert (fused.weight, vmap.weight) == (1.0, 2.0) and len(groups_of(both, "framework")[0].parts[0]) == 2
+
+
+def measured(*results: Result, **asked: Any) -> tuple[list[tuple[int, float]], Record]:
+    """Processes that were begun, by number, with the seconds that each had, and the record."""
+    made = record(*results, settings=Settings("shapes", **asked))
+    begun: list[tuple[int, float]] = []
+
+    def measure(part: Sequence[Case], number: int, seconds: float) -> None:
+        begun.append((number, seconds))
+        for each in part:
+            made.result(each).details["processes"] = [0] * (number + 1)
+
+    measure_in_processes(run_of(made), [Group([BOTH])], measure, "processes")
+    return begun, made
+
+
+def test_processes_are_made_up_to_three_or_a_number_or_the_end_of_the_budget():
+    over = ended(BOTH[1], "limit", "too large")
+    over_and_done = Result(BOTH[0], details={"processes": [0] * 3}), over
+    for results, asked, numbers in (
+        ((Result(BOTH[0]), over), {}, [0, 1, 2]),
+        (over_and_done, {}, []),  # it does not repeat the processes of others
+        ([ended(each, "limit", NO_ROOM) for each in BOTH], {}, [0, 1, 2]),  # as a run that is resumed finds it
+        (map(Result, BOTH), {"workers": 4, "budget": 8.0}, [0, 1, 2, 3]),
+    ):
+        begun, made = measured(*results, **asked)
+        assert [number for number, _ in begun] == numbers and not made.notes
+        assert {result.status for result in made.results if result is not over} == {"ok"}
+    assert [seconds for _, seconds in begun] == pytest.approx([2.0] * 4)
+    begun, made = measured(*map(Result, BOTH), budget=0.0)
+    assert [number for number, _ in begun] == [0]
+    assert made.notes == ["the budget of 0 s had room for 1 of 3 processes of JAX vmap"]
+
+
+# those that time rounds: seconds that one takes, and what the first one takes beside that
+ROUNDS, COMPILING = {"vmap": 60.0, "wavefront": 20.0, "fused": 10.0}, {"vmap": 30.0}
+Timed = Callable[..., tuple[list[str], list[float], Record]]
+
+
+def seconds_of(run: Run, cases: list[Case]) -> float:
+    variant = cases[0].variant
+    return ROUNDS[variant] + (0.0 if run.cached.issuperset(cases) else COMPILING.get(variant, 0.0))
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> Timed:
+    """Times a run; returns the variant of each process, the seconds that it had, and the record."""
+
+    def time_all(budget: float, scatter: float = 1.0, **asked: Any) -> tuple[list[str], list[float], Record]:
+        clock.now, begun = 0.0, simulate(monkeypatch, clock, seconds_of, scatter)
+        made = record(settings=Settings("threads", passes=("score",), budget=budget, **asked))
+        names = itertools.product(ROUNDS, ("jax", "torch"), ("1 thread", "2 threads"))
+        cases = [case(framework, variant, label=label) for variant, framework, label in names]
+        time_in_processes(run_of(made, start=0.0), groups_of(cases, "variant", growth=2.0))
+        return [cases[0].variant for cases, _ in begun], [seconds for _, seconds in begun], made
+
+    return time_all
+
+
+def test_each_variant_has_three_processes_and_half_the_share_of_the_one_after_it(timed: Timed):
+    variants, seconds, made = timed(301.0)
+    assert variants == ["fused"] * 3 + ["wavefront"] * 3 + ["vmap"] * 3 and not made.notes
+    shares = [301 / 7 / 3, (301 / 7 - 10) / 2, 271 / 3 / 3, 211 / 3]
+    assert [seconds[at] for at in (0, 1, 3, 6)] == pytest.approx(shares)
+    # after the first process of vmap 40 s are left: that it compiled does not tell how long the next one takes
+    assert timed(220.0)[0][6:] == ["vmap"] * 2
+
+
+def test_the_rest_of_the_budget_goes_to_parts_that_are_not_precise(timed: Timed):
+    variants, _, made = timed(361.0, scatter=1.2)
+    assert variants[9:] == ["fused", "wavefront"] * 2
+    assert "the budget of 361 s was spent: the widest interval" in made.notes[0]
+
+
+def test_a_short_run_times_the_fastest_rung_and_says_what_it_had_no_room_for(timed: Timed):
+    variants, _, made = timed(45.0)
+    assert variants == ["fused"] * 3 + ["wavefront"]
+    assert {result.case.variant for result in made.results if result.reason == NO_ROOM} == {"vmap"}
+    assert timed(0.1)[0] == ["fused"]
+    assert timed(1.0, workers=2)[0] == ["fused"] * 2 + ["wavefront"] * 2 + ["vmap"] * 2
+
+
 # workers
 
 
-@dataclass
 class FakeWorker:
     """Does at once what it is asked."""
 
-    framework: str
-    command: tuple[str, ...]
-    memory_share: float
-    alive: bool = True
-    stopped: bool = False
-    asked: list[str] = field(default_factory=list)
-    compiler_start_seconds: float | None = None
-    settings: dict[str, str] = field(default_factory=lambda: {"jax_x": "1"})
-    environment: dict[str, Any] = field(default_factory=lambda: {"cores": [0, 1]})
+    alive, stopped, asked = True, False, 0
+    compiler_start_seconds, memory = None, None
+    settings, environment = {"jax_x": "1"}, {"cores": [0, 1]}
+    do_not_start: list[Unavailable]  # the reasons for the next ones
+
+    def __init__(self, memory_share: float) -> None:
+        self.memory_share = memory_share
 
     def wait_until_ready(self) -> None:
-        if self.memory_share == 1.0:
-            raise Unavailable("no memory")
+        if self.do_not_start:
+            raise self.do_not_start.pop(0)
 
-    def ask(self, do: str, *_: Any, **__: Any) -> Reply:
-        self.asked.append(do)
+    def ask(self, *_: Any, **__: Any) -> Reply:
+        self.asked += 1
         self.compiler_start_seconds = 0.5
         return Reply("ok")
 
@@ -354,11 +427,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeWorker]:
     """The workers that were started, in order."""
     made: list[FakeWorker] = []
 
-    def start(framework: str, command: tuple[str, ...], *_: Any, memory_share: float, **__: Any) -> FakeWorker:
-        made.append(FakeWorker(framework, command, memory_share))
+    def start(*_: Any, memory_share: float, **__: Any) -> FakeWorker:
+        made.append(FakeWorker(memory_share))
         return made[-1]
 
     monkeypatch.setattr(context, "Worker", start)
+    monkeypatch.setattr(FakeWorker, "do_not_start", [], raising=False)
     return made
 
 
@@ -366,90 +440,56 @@ TORCH = case("torch", "vmap")
 
 
 def test_a_worker_that_has_ended_is_replaced_and_noted_unless_it_was_stopped(started: list[FakeWorker]):
-    run = run_of()
+    run = run_of(record(environment={"frameworks": {"torch": {}}}))
     for _ in range(2):
         run.ask("cold", TORCH)
-    started[0].alive = False
-    assert run.running(TORCH) is None
-    run.ask("cold", TORCH)
-    assert [worker.asked for worker in started] == [["cold", "cold"], ["cold"]]
-    run.stop()
-    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
-    run.record.notes.clear()
-    run.ask("cold", TORCH)
     run.stop()
     assert not run.record.notes
-    run.ask("cold", TORCH)
-    started[-1].alive = False  # after its last case
-    run.stop()
+    for _ in range(2):
+        run.ask("cold", TORCH)
+        started[-1].alive = False
+        assert run.running(TORCH) is None
+    assert [worker.asked for worker in started] == [2, 1, 1]
+    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
+    run.record.notes.clear()
+    run.stop()  # after its last case
     assert len(run.record.notes) == 1
+    compilers = {"frameworks": {"torch": {"compiler_start_seconds": [0.5] * 3}}}
+    assert run.record.environment == {**compilers, "settings": {"jax_x": "1"}}
 
 
-def test_settings_and_each_start_of_the_compiler_are_recorded(started: list[FakeWorker]):
-    run = run_of()
-    run.record.environment = {"frameworks": {"torch": {}}}
-    for count in (2, 1):
-        for _ in range(count):
-            run.ask("cold", TORCH)
-        run.stop()
-    assert run.record.environment["frameworks"] == {"torch": {"compiler_start_seconds": [0.5, 0.5]}}
-    assert run.record.environment["settings"] == {"jax_x": "1"}
-
-
-def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(context, "MEMORY_SHARE", 2.0)
-    run = run_of()
+def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker]):
+    FakeWorker.do_not_start += map(Unavailable, ("no memory", "the port is in use", "it had ended"))
+    run = run_of(record())
     reply = run.ask("cold", TORCH)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
     assert not started[0].alive
-    why = iter(["the port is in use", "it had ended"])
-
-    def fails(_: FakeWorker) -> None:
-        raise Unavailable(next(why))
-
-    monkeypatch.setattr(FakeWorker, "wait_until_ready", fails)
     run.start_workers([TORCH])
     reply = run.ask("cold", TORCH)  # the first reason tells more
     assert reply.reason == "the worker could not be started again: the port is in use; then: it had ended"
+
+
+@pytest.mark.usefixtures("started")
+def test_a_framework_may_be_missing_but_not_all_of_them_nor_the_device():
+    run, missing = run_of(record()), Unavailable("not installed")
+    FakeWorker.do_not_start.append(missing)
+    workers, reasons = run.start_frameworks()
+    assert list(workers) == ["torch"] and reasons == {"jax": "not installed"}
+    for why in ([missing, Unavailable("nor this")], [Unavailable("not installed\nnor this", device_problem=True)]):
+        FakeWorker.do_not_start += why
+        with pytest.raises(CannotMeasure, match=r"^not installed\nnor this$"):
+            run.start_frameworks()
 
 
 @pytest.mark.parametrize(("label", "status"), [("2 threads", "ok"), ("1 thread", "failed")])
 def test_a_worker_with_other_cores_than_its_label_has_threads_is_not_used(
     started: list[FakeWorker], label: str, status: str
 ):
-    reply = run_of(question=QUESTIONS["threads"]).ask("cold", case("torch", "vmap", label=label))
+    run = run_of(record(settings=Settings("threads")))
+    reply = run.ask("cold", case("torch", "vmap", label=label))
     assert reply.status == status and started[0].alive == (status == "ok")
     assert status == "ok" or (reply.reason or "").endswith("PyTorch can use 2 cores, expected 1")
-
-
-@pytest.mark.parametrize(
-    ("frameworks", "labels", "share"), [(("jax", "torch"), 1, 0.45), (("jax",), 1, 0.9), (("jax",), 2, 0.45)]
-)
-def test_workers_of_all_frameworks_and_labels_share_an_accelerators_memory(
-    started: list[FakeWorker], frameworks: tuple[str, ...], labels: int, share: float
-):
-    question = Validation(0.05) if labels == 2 else QUESTIONS["speed"]
-    run = run_of(record(settings=Settings(frameworks=frameworks)), question)
-    for framework, label in itertools.product(frameworks, question.labels):
-        run.ask("cold", case(framework, "vmap", label=label))
-    assert [worker.framework for worker in started] == [name for name in frameworks for _ in range(labels)]
-    assert all(worker.memory_share == pytest.approx(share) for worker in started)
-    slowed = ["tools.slowed_worker" in worker.command for worker in started]
-    assert slowed == ([False, True] if labels == 2 else [False] * len(started))
-
-
-def test_folders_of_killed_runs_are_removed_and_those_of_living_ones_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    killed, others = tmp_path / "compare-killed", tmp_path / "compare-mine"
-    for folder in (killed, others):
-        folder.mkdir()
-    (killed / "run.lock").touch()
-    (killed / "batch.inputs").touch()
-    with protocol._folder() as living, protocol._folder() as own:
-        assert sorted(tmp_path.iterdir()) == sorted([others, living, own])
-    assert list(tmp_path.iterdir()) == [others]
+    assert len(run.plan.starts) > 2 and started[0].memory_share == 0.9 / len(run.plan.starts)  # of an accelerator's
 
 
 # progress
@@ -466,38 +506,6 @@ class Terminal(io.StringIO):
         return [line for line in re.split(r"[\r\n]+", self.getvalue().replace("\x1b[K", "")) if line]
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Time that passes as the test says: its `now`."""
-    made = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: made.now))
-    return made
-
-
-def answer(record: Record) -> str | None:
-    return f"the answer of {record.command}"
-
-
-def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())  # in the test: pytest puts its own in place after setup
-    return terminal
-
-
-def test_without_a_terminal_stages_are_lines_and_the_first_answer_is_output(
-    capsys: pytest.CaptureFixture[str], clock: SimpleNamespace
-):
-    here = Lines(answer)
-    here.say("starting JAX")
-    here.begin("first calls", 2)
-    here.step("[red]PyTorch[/red] {braces}")
-    clock.now += 41
-    here.first_answer(record())
-    here.close()
-    printed = capsys.readouterr()
-    assert printed.out == "first table after 41 s (provisional)\n\nthe answer of python compare.py\n\n"
-    assert printed.err.splitlines() == ["starting JAX", "first calls"]
-
-
 def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def fails(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
@@ -507,7 +515,7 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(gone := Terminal(), "write", fails)
     for stream in (closed, gone, None):
         monkeypatch.setattr(sys, "stderr", Terminal())
-        lines = Lines(answer)
+        lines = Lines(lambda _: "the answer")
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(sys, "stdout", stream)
         lines.begin("first calls", 3)
@@ -519,7 +527,8 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_terminal_shows_the_phase_its_step_and_the_time_left_in_one_line(
     clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):
-    terminal, lines = terminal_of(monkeypatch), Lines()
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    lines = Lines()
     lines.begin("first calls", 3)
     clock.now += 61
     lines.ends_within(90.0)
