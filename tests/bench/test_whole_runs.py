@@ -26,7 +26,7 @@ from shared.problems import alignment_inputs, alignment_reference
 from tools.cuda_check import TESTS
 
 # what a machine with a GPU is not likely to have; this project asks for all but the first in its tests alone
-ABSENT = ("Bio", "parasail", "playwright")
+ABSENT = ("Bio", "playwright")
 VMAP = ("--framework", "jax", "--variant", "vmap")
 
 
