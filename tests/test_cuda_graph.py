@@ -6,7 +6,6 @@ is captured neither waits for the device nor brings numbers to it is seen on a d
 
 import functools
 import gc
-import importlib
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import FRAMEWORKS, PROBLEMS
+from gpu_programs import take_for_a_gpu
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -218,8 +218,7 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
 
 def test_nothing_of_fused_waits_for_the_device_or_brings_numbers_to_it(monkeypatch):
     calls = pytest.importorskip("torch_impl.kernels.triton_binding", exc_type=ImportError)
-    for module in ("alignment", "kernels.fused", "best_alignment"):
-        monkeypatch.setattr(importlib.import_module(f"torch_impl.{module}"), "is_on_gpu", lambda _: True)
+    take_for_a_gpu(monkeypatch)
     launched = []
     monkeypatch.setattr(calls, "_launch", lambda launch, *_: launched.append(launch.kernel.name))
     s, vector = on_no_device(2, 3, 9, 7)
