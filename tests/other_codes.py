@@ -37,17 +37,6 @@ def plus(states: dict[Pair, Tensor], cell: Pair, *terms: Tensor) -> list[Tensor]
     return [states[cell] + sum(terms)] if cell in states else []
 
 
-def smurf_sw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
-    h: dict[Pair, Tensor] = {}
-    ends = []
-    for cell in cells(x):
-        diagonal, left, up = neighbours(*cell)
-        match = plus(h, diagonal, x[cell])
-        ends += match
-        h[cell] = smax([*match, *plus(h, left, gap), *plus(h, up, gap), x[cell]], temp)
-    return smax(ends, temp)
-
-
 def affine_states(
     x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor | float | None, restrict_turns: bool, penalize_turns: bool
 ) -> tuple[dict[Pair, Tensor], list[Tensor]]:
@@ -78,6 +67,11 @@ def smurf_sw_affine(
     """SoftAlign's fork has the matrices gap_matrix and open_matrix in place of gap and open."""
     _, ends = affine_states(x, gap, opening, temp, restrict_turns, penalize_turns)
     return smax(ends, temp)
+
+
+def smurf_sw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
+    """One state in its code, the sum of the three of a gap that opens as it extends and turns as it likes."""
+    return smurf_sw_affine(x, gap, gap, temp, restrict_turns=False)
 
 
 def smurf_sw_nogap(x: Tensor, temp: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 
 @BOTH
-def test_a_batch_is_repeated_as_a_whole_and_copied_to_memory_of_its_own(framework):
+def test_a_batch_is_repeated_copied_and_compared_with_its_repeats(framework):
     backend = FRAMEWORKS[framework].backend
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     value = backend.to_device(array, "cpu")
@@ -31,15 +31,9 @@ def test_a_batch_is_repeated_as_a_whole_and_copied_to_memory_of_its_own(framewor
     np.testing.assert_array_equal(backend.to_numpy(copy), array)
     pointers = [x.unsafe_buffer_pointer() if framework == "jax" else x.data_ptr() for x in (value, copy)]
     assert pointers[0] != pointers[1]
-
-
-@BOTH
-def test_extremes_are_the_least_and_the_greatest_of_repeated_results(framework):
-    backend = FRAMEWORKS[framework].backend
-    parts = np.array([[1, 5], [2, 4], [3, np.nan]], np.float32)  # three repeats of two numbers
-    low, high = (backend.to_numpy(part) for part in backend.extremes(backend.to_device(parts.reshape(-1), "cpu"), 3))
-    np.testing.assert_array_equal(low, [1, np.nan])
-    np.testing.assert_array_equal(high, [3, np.nan])
+    repeats = backend.to_device(np.array([1, 5, 2, 4, 3, np.nan], np.float32), "cpu")  # three, of two numbers
+    low, high = (backend.to_numpy(part) for part in backend.extremes(repeats, 3))
+    np.testing.assert_array_equal((low, high), [(1, np.nan), (3, np.nan)])
 
 
 @BOTH
@@ -69,18 +63,15 @@ def test_the_profiler_of_pytorch_is_asked_for_what_ran_on_the_gpu(monkeypatch):
     assert accelerator._profiled(lambda: None) == [(10, 15), (20, 27)]
 
 
-@pytest.mark.parametrize(
-    ("framework", "full"),
-    [
-        ("jax", jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.")),
-        ("torch", torch.OutOfMemoryError("CUDA out of memory.")),
-    ],
-)
-def test_only_running_out_of_memory_is_out_of_memory(framework, full):
-    backend = FRAMEWORKS[framework].backend
-    assert backend.is_out_of_memory(full)
+def test_only_running_out_of_memory_is_out_of_memory():
+    out_of_memory = {
+        "jax": jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."),
+        "torch": torch.OutOfMemoryError("CUDA out of memory."),
+    }
     others = jax.errors.JaxRuntimeError("INTERNAL: no"), RuntimeError("no"), MemoryError()
-    assert not any(backend.is_out_of_memory(error) for error in others)
+    for framework, error in out_of_memory.items():
+        backend = FRAMEWORKS[framework].backend
+        assert [backend.is_out_of_memory(own) for own in (error, *others)] == [True, False, False, False]
 
 
 def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
