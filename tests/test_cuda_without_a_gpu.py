@@ -159,26 +159,6 @@ def test_pytorch_knows_shapes_of_open_sizes_without_running(calls):
     assert "triton" in make_fx(every, tracing_mode="symbolic")(*tensors).code
 
 
-Nodes = list[tuple[str, Any]]
-
-
-def traced(function: Any, *leaves: torch.Tensor) -> tuple[Nodes, Nodes]:
-    """What torch.compile calls in the forward and in the backward, and what it gives. Nothing is run."""
-    graphs: list[Nodes] = []
-
-    def compiler(graph: Any, _: Any) -> Any:
-        graphs.append([(str(node.target), node.kwargs) for node in graph.graph.nodes])
-        (outputs,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
-        like = [None if node is None else node.meta["val"] for node in outputs]
-        return make_boxed_func(lambda *_: [own if own is None else torch.ones(own.shape).to(own.dtype) for own in like])
-
-    torch._dynamo.reset()
-    backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
-    torch.compile(function, fullgraph=True, backend=backend)(*leaves).sum().backward()
-    forward, backward = graphs
-    return forward, backward
-
-
 EXACT_WRITES = {"scores", "totals", "first_plane", "planes"}, {"first_plane", "below", "d_values"}
 IN_ODDS_WRITE = (
     {"scores", "odds_totals", "flags", "kept_rows", "kept_units", "kept"},
@@ -199,8 +179,18 @@ SCORE, BEST = torch_impl.smith_waterman, functools.partial(torch_impl.best_align
 )
 def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(function, written):
     """A buffer that it takes for written is copied before, and back. A gradient launches everything in the forward."""
-    leaves = [torch.zeros(3, 9, 7, requires_grad=True) for _ in range(2)]
-    forward, backward = traced(function, *leaves)
+    graphs = []
+
+    def compiler(graph: Any, _: Any) -> Any:
+        graphs.append([(str(node.target), node.kwargs) for node in graph.graph.nodes])
+        (outputs,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
+        like = [None if node is None else node.meta["val"] for node in outputs]
+        return make_boxed_func(lambda *_: [own if own is None else torch.ones(own.shape).to(own.dtype) for own in like])
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))
+    compiled(*(torch.zeros(3, 9, 7, requires_grad=True) for _ in range(2))).sum().backward()
+    forward, backward = graphs
     launches = [kwargs for target, kwargs in forward if "triton_kernel_wrapper" in target]
     assert [set(kwargs["tensors_to_clone"]) for kwargs in launches] == written
     assert not any("triton" in target for target, _ in backward)
