@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torch_impl
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, recurrence_of
 from torch_impl import cuda_graph, diagonal_layout, linear_regression, wavefront
 from torch_impl.alignment import absent_on
 from torch_impl.cuda_graph import MOST_GRAPHS
@@ -154,44 +154,54 @@ def on_no_device(*shape, dtype=torch.float32):
 
 
 @pytest.mark.parametrize(
-    ("variant", "problem", "by_position"),
+    ("problem", "by_position"),
     [
-        ("fused", "smith_waterman", False),
-        ("wavefront", "smith_waterman", False),
-        ("wavefront", "needleman_wunsch", True),
-        ("wavefront", "free_gap", False),
-        pytest.param("wavefront", "smith_waterman_affine", False, marks=pytest.mark.slow),
-        pytest.param("wavefront", "smith_waterman_affine", True, marks=pytest.mark.slow),
+        ("smith_waterman", False),
+        ("needleman_wunsch", True),
+        pytest.param("smith_waterman_affine", False, marks=pytest.mark.slow),
+        pytest.param("smith_waterman_affine", True, marks=pytest.mark.slow),
     ],
 )
-def test_nothing_of_a_call_waits_for_the_device_or_brings_numbers_to_it(variant, problem, by_position, monkeypatch):
+def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(problem, by_position):
+    names = ALIGNMENTS[problem].gaps if by_position else ()
+    recurrence = recurrence_of(problem, PROBLEMS[problem].options[-1], names).name
+    s, values = on_no_device(3, 5, 7), on_no_device(3, len(ALIGNMENTS[problem].parameters))
+    gaps, given = (s,) * len(names), (s, on_no_device(3, 2, dtype=torch.int64), values)
+    for function, tensors, *others in (
+        (wavefront._score, (*given, *gaps), recurrence),
+        (wavefront._gradients, (*given, *gaps), recurrence, True),
+        (wavefront._tangents, (*given, s, values, *gaps, *gaps), recurrence),
+    ):
+        diagonal_layout.alone(function, tensors, *others)  # brings the tables there
+        with Operators(), Calls():
+            diagonal_layout.alone(function, tensors, *others)
+
+
+@pytest.mark.parametrize("variant", ["wavefront", "fused"])
+def test_nothing_of_a_call_waits_for_the_device_or_brings_numbers_to_it(variant, monkeypatch):
     launched = []
     if variant == "fused":
         calls = pytest.importorskip("torch_impl.kernels.triton_binding", exc_type=ImportError)
         take_for_a_gpu(monkeypatch)
         monkeypatch.setattr(calls, "_launch", lambda launch, *_: launched.append(launch.kernel.name))
-    s, lengths, temperature = on_no_device(3, 5, 7), on_no_device(3, 2, dtype=torch.int32), on_no_device()
-    function = functools.partial(getattr(torch_impl, problem), variant=variant, **PROBLEMS[problem].options[-1])
-    given = dict.fromkeys(ALIGNMENTS[problem].gaps if by_position else (), s) | {"temperature": temperature}
+    s, lengths = on_no_device(3, 9, 7), on_no_device(3, 2, dtype=torch.int32)
+    function = functools.partial(torch_impl.smith_waterman, variant=variant, temperature=0.5)
 
     def curve():
-        leaves = {name: value.clone().requires_grad_() for name, value in {"similarity": s, **given}.items()}
-        scores = function(lengths=lengths, **leaves)
-        slopes = torch.autograd.grad(scores.sum(), list(leaves.values()), create_graph=True)
-        return torch.autograd.grad(sum((slope**2).sum() for slope in slopes), list(leaves.values()))
+        leaf, gap = s.clone().requires_grad_(), on_no_device().requires_grad_()
+        slope, _ = torch.autograd.grad(function(leaf, lengths, gap=gap).sum(), (leaf, gap), create_graph=True)
+        return torch.autograd.grad((slope**2).sum(), leaf)
 
     exact = ["forward_kernel", "backward_kernel"]
     odds = ["odds_forward_kernel", "odds_backward_kernel", *exact]
     for call, names in (
         (lambda: function(s), odds[::2]),
-        (lambda: function(s, lengths, **given), odds[::2]),
-        (lambda: torch_impl.marginals(function, s, lengths, **given), odds),
-        (lambda: torch_impl.hessian_vector_product(function, s, s, lengths, **given), odds),
+        (lambda: torch_impl.marginals(function, s, lengths), odds),
+        (lambda: torch_impl.hessian_vector_product(function, s, s, lengths, gap=-2.0), odds),
         (curve, exact * 2),
-        (lambda: torch_impl.best_alignment(getattr(torch_impl, problem), s, lengths), ["best_kernel"]),
+        (lambda: torch_impl.best_alignment(torch_impl.smith_waterman, s, lengths), ["best_kernel"]),
     ):
         if variant == "fused" or names != ["best_kernel"]:
-            call()  # brings the tables there
             launched.clear()
             with Operators(), Calls():
                 call()
@@ -213,6 +223,10 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_captured)
     monkeypatch.setattr(cuda_graph, "_read_by_others", {})
     given = on_no_device(2, 4, 3), on_no_device(2, 2, dtype=torch.int64), on_no_device(2, 2)
+    tables = diagonal_layout.layout_of(4, 3, 4, 3, given[0].device)
+    diagonal_layout.alone(wavefront._score, given, "smith_waterman(end=any)")  # without a graph of its own
+    assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
+    cuda_graph._read_by_others.clear()
     # another problem or pass is another graph, though the shapes are the same
     for function, recurrence, *others in (
         (wavefront._score, "smith_waterman(end=any)"),
@@ -220,8 +234,6 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
         (wavefront._gradients, "smith_waterman(end=match)", False),
     ):
         diagonal_layout.alone(function, given, recurrence, *others, graph=True)
-    diagonal_layout.alone(wavefront._score, given, "smith_waterman(end=any)")  # without a graph of its own
-    tables = diagonal_layout.layout_of(4, 3, 4, 3, given[0].device)
     assert [graph.reads is tables for graph in Graph.made] == [True] * (0 if is_captured else 3)
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
 
