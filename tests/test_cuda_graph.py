@@ -7,7 +7,6 @@ is captured neither waits for the device nor brings numbers to it is seen on a d
 import functools
 import gc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,7 @@ class Graph:
 
     made: list["Graph"]
     is_full: bool
-    first_try: Callable[[], Any]  # what a try without enough memory has taken, while that is alive
+    first_try: Any  # a call that gives what a try without enough memory has taken, while that is alive
 
     def __init__(self, function, tensors, reads=None):
         if Graph.is_full:
@@ -257,8 +256,8 @@ def test_the_variant_cuda_graph_is_absent_on_a_cpu_and_in_jax(monkeypatch):
 
 @pytest.mark.parametrize("epochs", [0, 3, 250])
 def test_a_graph_of_steps_is_launched_until_a_few_are_left(epochs, monkeypatch):
-    def eager_steps(count, *given):
-        return linear_regression._python_loop(linear_regression._step, *given, count)
+    def eager_steps(count, a, b, x, y, rate):
+        return linear_regression._python_loop(linear_regression._step, a, b, x, y, rate, count)
 
     monkeypatch.setattr(linear_regression, "_steps", functools.partial(eager_steps, linear_regression.TURN))
     monkeypatch.setattr(linear_regression, "_compiled_step", linear_regression._step)
