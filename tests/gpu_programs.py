@@ -1,19 +1,24 @@
-"""Programs of the GPU kernels for tests without a GPU, and a stand-in for Triton's driver."""
+"""A CPU that is taken for a GPU, which compiles for one and launches nothing on it."""
 
+import importlib
 from typing import Any
 
-from frameworks import PROBLEMS
+import pytest
 
-from shared.kernels import cpp
-from shared.kernels.triton.programs import CALLS, Layout, Program, program_of
+import jax_impl.alignment
+import torch_impl.alignment
+from torch_impl.kernels import fused, plain_calls
 
-SHAPE = (2, 9, 7)
 
-
-def programs(problem: str, dtype: str, layout: Layout, by_position: tuple[str, ...] = ()) -> dict[str, Program]:
-    """The programs of all calls of a problem."""
-    call = cpp.call_of(problem, PROBLEMS[problem].options[0], by_position)
-    return {name: program_of(name, call, dtype, SHAPE, layout) for name in CALLS}
+def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let public functions take every tensor and array for one on a GPU."""
+    # functions of the packages have the names of these modules
+    jax_best, torch_best = (importlib.import_module(f"{name}_impl.best_alignment") for name in ("jax", "torch"))
+    for module in (fused, torch_impl.alignment, torch_best):
+        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
+    for module in (jax_impl.alignment, jax_best):
+        monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
+    monkeypatch.setattr(plain_calls, "is_plain", lambda _: False)
 
 
 class Driver:

@@ -29,8 +29,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 def inner_jaxprs(equation: Any) -> Iterator[Any]:
     if equation.primitive.name == "pairs":  # which JAX does not look into before it compiles
-        arrays = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
-        results = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.outvars]
+        both = equation.invars, equation.outvars
+        arrays, results = ([jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in own] for own in both)
         yield jax.make_jaxpr(lambda *own: tuple(equation.params["function"](results, *own)))(*arrays).jaxpr
     for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
         if hasattr(value, "eqns"):
@@ -67,11 +67,8 @@ def nodes(graph: torch.fx.GraphModule, operator: str) -> list[torch.fx.Node]:
     """The calls of a higher-order operator ("scan", "cond") or of a function by its name, inner graphs included."""
     modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
     every = [node for module in modules for node in module.graph.nodes]
-    return [node for node in every if node.op in ("call_function", "call_method") and name_of(node) == operator]
-
-
-def name_of(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    calls = [node for node in every if node.op in ("call_function", "call_method")]
+    return [node for node in calls if operator in (node.target, getattr(node.target, "__name__", None))]
 
 
 def native_calls(function: Callable[..., Any], *arguments: Any) -> list[str]:

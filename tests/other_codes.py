@@ -37,21 +37,10 @@ def plus(states: dict[Pair, Tensor], cell: Pair, *terms: Tensor) -> list[Tensor]
     return [states[cell] + sum(terms)] if cell in states else []
 
 
-def smurf_sw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
-    h: dict[Pair, Tensor] = {}
-    ends = []
-    for cell in cells(x):
-        diagonal, left, up = neighbours(*cell)
-        match = plus(h, diagonal, x[cell])
-        ends += match
-        h[cell] = smax([*match, *plus(h, left, gap), *plus(h, up, gap), x[cell]], temp)
-    return smax(ends, temp)
-
-
-def smurf_sw_affine(
-    x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor, restrict_turns: bool = True, penalize_turns: bool = True
-) -> Tensor:
-    """SoftAlign's fork has the matrices gap_matrix and open_matrix in place of gap and open."""
+def affine_states(
+    x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor | float | None, restrict_turns: bool, penalize_turns: bool
+) -> tuple[dict[Pair, Tensor], list[Tensor]]:
+    """The values of alignments that end in each match, and of those with a match before it."""
     align: dict[Pair, Tensor] = {}
     right: dict[Pair, Tensor] = {}
     down: dict[Pair, Tensor] = {}
@@ -69,7 +58,20 @@ def smurf_sw_affine(
         for state, choices in ((right, along), (down, across)):
             if choices:
                 state[cell] = smax(choices, temp)
+    return align, ends
+
+
+def smurf_sw_affine(
+    x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor, restrict_turns: bool = True, penalize_turns: bool = True
+) -> Tensor:
+    """SoftAlign's fork has the matrices gap_matrix and open_matrix in place of gap and open."""
+    _, ends = affine_states(x, gap, opening, temp, restrict_turns, penalize_turns)
     return smax(ends, temp)
+
+
+def smurf_sw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
+    """One state in its code, the sum of the three of a gap that opens as it extends and turns as it likes."""
+    return smurf_sw_affine(x, gap, gap, temp, restrict_turns=False)
 
 
 def smurf_sw_nogap(x: Tensor, temp: Tensor) -> Tensor:
@@ -92,21 +94,8 @@ def smurf_nw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
 
 def dedal_sw_affine(sim_mat: Tensor, gap_open: Tensor, gap_extend: Tensor, temp: float | None = 1.0) -> Tensor:
     """Penalties are subtracted; a single match is an alignment; hard without a temperature, and then never below 0."""
-    zero = sim_mat.new_zeros(())
-    m: dict[Pair, Tensor] = {}
-    x: dict[Pair, Tensor] = {}
-    y: dict[Pair, Tensor] = {}
-    for cell in cells(sim_mat):
-        diagonal, left, up = neighbours(*cell)
-        opened, extended = -at(gap_open, cell), -at(gap_extend, cell)
-        before = [value for state in (m, x, y) for value in plus(state, diagonal, zero)]
-        m[cell] = sim_mat[cell] + smax([zero, *before], temp)
-        along = [*plus(m, left, opened), *plus(x, left, extended)]
-        across = [*plus(m, up, opened), *plus(x, up, opened), *plus(y, up, extended)]
-        for state, choices in ((x, along), (y, across)):
-            if choices:
-                state[cell] = smax(choices, temp)
-    return smax([*m.values(), *([zero] if temp is None else [])], temp)
+    matches, _ = affine_states(sim_mat, -gap_extend, -gap_open, temp, True, True)
+    return smax([*matches.values(), *([sim_mat.new_zeros(())] if temp is None else [])], temp)
 
 
 def deepblast_nw(theta: Tensor, a: Tensor) -> Tensor:
@@ -120,13 +109,7 @@ def deepblast_nw(theta: Tensor, a: Tensor) -> Tensor:
 
 def deepblast_sw(theta: Tensor, a: Tensor) -> Tensor:
     """Both of its loops begin one cell later, so that the values of the first row and column stay 0."""
-    zero = theta.new_zeros(())
-    v: dict[Pair, Tensor] = {}
-    for i, j in cells(theta):
-        if i > 0 and j > 0:
-            diagonal, left, up = (v.get(neighbour, zero) for neighbour in neighbours(i, j))
-            v[i, j] = theta[i, j] + smax([a[i, j] + up, diagonal, a[i, j] + left], 1.0)
-    return v[theta.shape[0] - 1, theta.shape[1] - 1]
+    return deepblast_nw(theta[1:, 1:], a[1:, 1:])
 
 
 def soft_dtw(d: Tensor, gamma: Tensor | None, bandwidth: int | None = None) -> Tensor:

@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -40,69 +42,57 @@ BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 
 
-def cases() -> list[tuple[str, str, str, str, str, int]]:
+def cases() -> Iterator[tuple[str, str, str, str, str, int]]:
     """All of what is fast to compile; of the other rungs enough to see each walk on a GPU. The last is the options'
     number: with those that are not usual, "auto" alone in float32."""
-    found = []
-    for framework, (_, backend) in FRAMEWORKS.items():
-        for problem in PROBLEMS:
-            for variant in variant_names(problem):
-                if variant in backend.absent_on(DEVICE):
-                    continue
-                if variant in QUICK:
-                    passes, dtypes = BENCHMARK[problem].passes, DTYPES
-                elif problem == "smith_waterman" or variant == "vmap":
-                    passes, dtypes = ("marginals",), ("float32",)
-                else:
-                    continue
-                found += [(framework, problem, variant, name, dtype, 0) for name in passes for dtype in dtypes]
-                if variant == fastest_variant(backend.absent_on(DEVICE)):
-                    others = range(1, len(PROBLEMS[problem].options))
-                    found += [(framework, problem, variant, name, "float32", own) for name in passes for own in others]
-    return found
+    for (framework, (_, backend)), problem in itertools.product(FRAMEWORKS.items(), PROBLEMS):
+        absent = backend.absent_on(DEVICE)
+        for variant in variant_names(problem):
+            passes, dtypes, numbers = BENCHMARK[problem].passes, DTYPES, [0]
+            if variant not in QUICK:
+                passes, dtypes = ("marginals",), ("float32",)
+            elif variant == fastest_variant(absent):
+                numbers = range(len(PROBLEMS[problem].options))
+            if variant in absent or not (variant in (*QUICK, "vmap") or problem == "smith_waterman"):
+                continue
+            for pass_name, dtype, number in itertools.product(passes, dtypes, numbers):
+                if number == 0 or dtype == "float32":
+                    yield framework, problem, variant, pass_name, dtype, number
 
 
-@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name", "dtype", "number"), cases())
-def test_a_gpu_gives_the_reference(
-    framework: str, problem: str, variant: str, pass_name: str, dtype: str, number: int
-) -> None:
+@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name", "dtype", "number"), list(cases()))
+def test_a_gpu_gives_the_reference(framework, problem, variant, pass_name, dtype, number):
     # each cell is a launch of many kernels
     rows, cols = (4, 3) if variant == "cell_loop" else SIZE
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
-    inputs = AlignmentInputs(
-        "a ragged batch",
-        drawn.similarity.astype(dtype),
-        drawn.lengths,
-        parameters=parameters,
-        options=PROBLEMS[problem].options[number],
-    )
-    assert_right(framework, problem, variant, (pass_name,), dtype, inputs)
+    inputs = inputs_of(problem, drawn.similarity.astype(dtype), drawn.lengths, parameters, number)
+    assert_right(framework, problem, variant, (pass_name,), inputs)
+
+
+def inputs_of(
+    problem: str, similarity: np.ndarray, lengths: np.ndarray | None, parameters: dict[str, float], number: int = 0
+) -> AlignmentInputs:
+    """The input of the comparison with a problem's options of this number."""
+    options = PROBLEMS[problem].options[number]
+    return AlignmentInputs("random", similarity, lengths, parameters=parameters, options=options)
 
 
 def assert_right(
-    framework: str,
-    problem: str,
-    variant: str,
-    passes: tuple[str, ...],
-    dtype: str,
-    inputs: AlignmentInputs,
-    cells: int = CELLS,
+    framework: str, problem: str, variant: str, passes: tuple[str, ...], inputs: AlignmentInputs, cells: int = CELLS
 ) -> None:
     """By the gate of the comparison. cells: that the reference walks at most; whole pairs, or they are cut."""
     expected = reference_results(problem, inputs, passes, cells, whole=cells)
     for pass_name in passes:
-        result = computed(framework, problem, variant, pass_name, dtype, inputs)
-        verdict = BENCHMARK[problem].judge(pass_name, result, expected, inputs, dtype)
+        result = computed(framework, problem, variant, pass_name, inputs)
+        verdict = BENCHMARK[problem].judge(pass_name, result, expected, inputs, inputs.similarity.dtype.name)
         assert verdict.passed, (inputs.options, verdict.text)
 
 
-def computed(
-    framework: str, problem: str, variant: str, pass_name: str, dtype: str, inputs: AlignmentInputs
-) -> np.ndarray:
+def computed(framework: str, problem: str, variant: str, pass_name: str, inputs: AlignmentInputs) -> np.ndarray:
     """A pass of a problem on the GPU. JAX traces an eager scan anew at every call."""
     backend = FRAMEWORKS[framework].backend
-    with backend.precision(dtype):
+    with backend.precision(inputs.similarity.dtype.name):
         score = backend.function(problem, variant, inputs.options)
         function = backend.pass_function(pass_name, score, compiled=framework == "jax" and variant in COMPILED)
         similarity = backend.to_device(inputs.similarity, DEVICE)
@@ -110,89 +100,72 @@ def computed(
         return backend.to_numpy(backend.wait(function(similarity, inputs.lengths, *weights, **inputs.parameters)))
 
 
-def batch(
-    pairs: int, rows: int, cols: int, problem: str, ragged: bool = False, dtype: str = "float32"
-) -> AlignmentInputs:
-    """A random batch; if it is ragged, the first pair is full, the last one empty, and the padding is poisoned."""
-    random = np.random.default_rng([pairs, rows, cols])
-    similarity, lengths = random.normal(size=(pairs, rows, cols)).astype(np.float32) * 2, None
-    if ragged:
-        lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2)).astype(np.int32)
-        lengths[0], lengths[-1] = (rows, cols), (0, cols)
-        similarity = poison(similarity, lengths)
-    return AlignmentInputs(
-        "random",
-        similarity.astype(dtype),
-        lengths,
-        parameters=dict(ALIGNMENTS[problem].parameters),
-        options=PROBLEMS[problem].options[0],
-    )
-
-
 @BOTH
 @EVERY
 @pytest.mark.parametrize("by_position", [False, True])
-def test_best_alignments_of_whole_numbers_are_the_references(framework: str, problem: str, by_position: bool) -> None:
+def test_best_alignments_of_whole_numbers_are_the_references(framework, problem, by_position):
     names = ALIGNMENTS[problem].gaps
     drawn = ragged(*SIZE, problem=problem, by_position=names if by_position else ())
-    whole, gaps = np.rint(drawn.similarity), {name: np.rint(drawn.parameters[name]) for name in names}
-    package, backend = FRAMEWORKS[framework]
-    given = {name: backend.to_device(value.astype(np.float32), DEVICE) for name, value in {"s": whole, **gaps}.items()}
-    similarity = given.pop("s")
+    gaps = {name: np.rint(drawn.parameters[name]) for name in names}
     for options in PROBLEMS[problem].options:
-        own = package.best_alignment(getattr(package, problem), similarity, drawn.lengths, **given, **options)
-        wanted = reference.best_alignment(problem, whole, drawn.lengths, **gaps, **options)
-        for found, exact in zip(own, wanted, strict=True):
-            np.testing.assert_array_equal(backend.to_numpy(found), exact)
+        wanted = reference.best_alignment(problem, np.rint(drawn.similarity), drawn.lengths, **gaps, **options)
+        assert_best(framework, problem, np.rint(drawn.similarity), drawn.lengths, wanted, gaps, options)
 
 
-@BOTH
-@EVERY
-@pytest.mark.parametrize("shape", [(1, 2100, 30), (2, 30, 2100), (1, 1100, 100)])
-def test_no_length_is_too_long_for_fused(framework: str, problem: str, shape: tuple[int, int, int]) -> None:
-    assert_right(framework, problem, "fused", ("marginals",), "float32", batch(*shape, problem), cells=130_000)
+def assert_best(
+    framework: str, problem: str, similarity: Any, lengths: Any, wanted: Any, gaps: Any = (), options: Any = ()
+) -> None:
+    """Check scores and matches of the best alignments."""
+    package, backend = FRAMEWORKS[framework]
+    given, *values = (
+        backend.to_device(array.astype(np.float32), DEVICE) for array in (similarity, *dict(gaps).values())
+    )
+    keywords = {**dict(zip(gaps, values, strict=True)), **dict(options)}
+    best = package.best_alignment(getattr(package, problem), given, lengths, **keywords)
+    for own, exact in zip(best, wanted, strict=True):
+        np.testing.assert_array_equal(backend.to_numpy(own), exact)
 
 
-# all layouts, each with several strips; float64 has the exact kernels alone, where it is slow to compile
-RAGGED = [
-    ((1000, 45, 70), "float32"),
-    ((600, 150, 33), "float32"),
-    ((64, 100, 150), "float32"),
-    ((2, 600, 130), "float32"),
-    ((2, 600, 130), "float64"),
+def batch(shape: tuple[int, int, int], problem: str, dtype: str, is_ragged: bool = True) -> AlignmentInputs:
+    """A random batch; if it is ragged, the first pair is full, the last one empty, and the padding is poisoned."""
+    random, (pairs, rows, cols) = np.random.default_rng(shape), shape
+    similarity, lengths = random.normal(size=shape).astype(np.float32) * 2, None
+    if is_ragged:
+        lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2)).astype(np.int32)
+        lengths[0], lengths[-1] = (rows, cols), (0, cols)
+        similarity = poison(similarity, lengths)
+    return inputs_of(problem, similarity.astype(dtype), lengths, dict(ALIGNMENTS[problem].parameters))
+
+
+# all layouts; float64 has the exact kernels alone, where it is slow to compile
+LARGE = [
+    ((600, 150, 33), "float32", True),
+    ((64, 100, 150), "float32", True),
+    ((2, 600, 130), "float32", True),
+    ((2, 600, 130), "float64", True),
+    ((1, 2100, 30), "float32", False),
+    ((2, 30, 2100), "float32", False),
+    ((1, 1100, 100), "float32", False),
 ]
 
 
 @BOTH
 @EVERY
-@pytest.mark.parametrize(("shape", "dtype"), RAGGED)
-def test_fused_is_right_on_ragged_batches(
-    framework: str, problem: str, shape: tuple[int, int, int], dtype: str
-) -> None:
-    inputs, cells = batch(*shape, problem, ragged=True, dtype=dtype), max(20_000, shape[1] * shape[2])
-    assert_right(framework, problem, "fused", ("score", "marginals", "hvp"), dtype, inputs, cells)
-
-
-@BOTH
-@EVERY
-@pytest.mark.parametrize("shape", [shape for shape, dtype in RAGGED[1:] if dtype == "float32"])
-def test_best_alignments_on_a_gpu_are_those_on_the_cpu(
-    framework: str, problem: str, shape: tuple[int, int, int]
-) -> None:
-    package, backend = FRAMEWORKS[framework]
-    inputs = batch(*shape, problem, ragged=True)
-    whole = np.rint(inputs.similarity)
-    wanted = torch_impl.best_alignment(getattr(torch_impl, problem), torch.from_numpy(whole), inputs.lengths)
-    given = backend.to_device(whole, DEVICE)
-    for own, exact in zip(
-        package.best_alignment(getattr(package, problem), given, inputs.lengths), wanted, strict=True
-    ):
-        np.testing.assert_array_equal(backend.to_numpy(own), exact.numpy())
+@pytest.mark.parametrize(("shape", "dtype", "is_ragged"), LARGE)
+def test_large_pairs_are_right(framework, problem, shape, dtype, is_ragged):
+    """Best alignments are those on the CPU, of whole numbers."""
+    inputs = batch(shape, problem, dtype, is_ragged)
+    passes = ("score", "marginals", "hvp") if is_ragged else ("marginals",)
+    assert_right(framework, problem, "fused", passes, inputs, cells=max(20_000, 2 * shape[1] * shape[2]))
+    if is_ragged and dtype == "float32":
+        whole = np.rint(inputs.similarity)
+        wanted = torch_impl.best_alignment(getattr(torch_impl, problem), torch.from_numpy(whole), inputs.lengths)
+        assert_best(framework, problem, whole, inputs.lengths, wanted)
 
 
 @BOTH
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_powers_of_two_are_exact(framework: str, dtype: str) -> None:
+def test_powers_of_two_are_exact(framework, dtype):
     """The kernels scale by them, in long chains. Numbers that are not normal may be flushed to 0."""
     backend, calls = FRAMEWORKS[framework].backend, importlib.import_module(f"{framework}_impl.kernels.triton_binding")
     limits = np.finfo(dtype)
@@ -206,7 +179,7 @@ def test_powers_of_two_are_exact(framework: str, dtype: str) -> None:
 @pytest.mark.parametrize("problem", [problem for problem, alignment in ALIGNMENTS.items() if alignment.gaps])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows", [SIZE[0], 150])  # one strip and two, of several warps
-def test_gaps_by_position_are_right(framework: str, problem: str, dtype: str, rows: int) -> None:
+def test_gaps_by_position_are_right(framework, problem, dtype, rows):
     package, backend = FRAMEWORKS[framework]
     inputs = ragged(rows, SIZE[1], problem=problem, by_position=ALIGNMENTS[problem].gaps)
     score = functools.partial(getattr(package, problem), variant="fused")
@@ -225,37 +198,36 @@ def test_gaps_by_position_are_right(framework: str, problem: str, dtype: str, ro
 
 
 @EVERY
-def test_both_frameworks_run_the_same_code(problem: str) -> None:
-    inputs = batch(70, 45, 33, problem, ragged=True)
+def test_both_frameworks_run_the_same_code(problem):
+    inputs = batch((70, 45, 33), problem, "float32")
     for pass_name in ("score", "marginals", "hvp"):
-        one, other = (computed(name, problem, "fused", pass_name, "float32", inputs) for name in FRAMEWORKS)
+        one, other = (computed(name, problem, "fused", pass_name, inputs) for name in FRAMEWORKS)
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-30)
 
 
 @EVERY
 @BOTH
-def test_a_result_stays_on_the_gpu_and_bad_values_there_are_safe(framework: str, problem: str) -> None:
+def test_a_result_stays_on_the_gpu_and_bad_values_there_are_safe(framework, problem):
     package, backend = FRAMEWORKS[framework]
     function = getattr(package, problem)
     similarity = backend.to_device(np.ones((3, 4, 4), np.float32), DEVICE)
     lengths = backend.to_device(np.array([[9, 9], [-1, 2], [4, 4]], np.int32), DEVICE)
     temperature = backend.to_device(np.array([1.0, -1.0, 0.0], np.float32), DEVICE)
-    scores = function(similarity, lengths, temperature=temperature)
-    full = function(similarity)
+    scores, full = function(similarity, lengths, temperature=temperature), function(similarity)
     assert "cpu" not in str(scores.device).lower()
     assert backend.to_numpy(scores)[0] == pytest.approx(backend.to_numpy(full)[0])
     assert np.isnan(backend.to_numpy(scores)[1:]).all()
 
 
 @EVERY
-def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(problem: str) -> None:
-    package, backend = FRAMEWORKS["torch"]
+def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(problem):
+    function, backend = getattr(torch_impl, problem), FRAMEWORKS["torch"].backend
     values = {name: np.array(low) for name, (low, _) in PROBLEMS[problem].parameters.items()}
     matrix, lengths = np.ones((2, 4, 4), np.float32), np.array([[4, 3], [0, 2]])
-    wanted = backend.to_numpy(getattr(package, problem)(matrix, lengths, **values))
+    wanted = backend.to_numpy(function(matrix, lengths, **values))
     host = {name: backend.to_device(value, "cpu") for name, value in values.items()}
     for given in ({name: float(value) for name, value in values.items()}, values, host):
-        scores = getattr(package, problem)(backend.to_device(matrix, DEVICE), lengths, **given)
+        scores = function(backend.to_device(matrix, DEVICE), lengths, **given)
         assert backend.to_numpy(scores) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -263,7 +235,7 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(prob
 
 
 @EVERY
-def test_torch_compile_takes_fused_as_a_part(problem: str) -> None:
+def test_torch_compile_takes_fused_as_a_part(problem):
     s = torch.randn(3, 9, 7, device=DEVICE)
     function = functools.partial(getattr(torch_impl, problem), variant="fused")
     compiled = torch.compile(lambda s: function(s * 2).sum() + 1, fullgraph=True)
@@ -271,7 +243,7 @@ def test_torch_compile_takes_fused_as_a_part(problem: str) -> None:
 
 
 @EVERY
-def test_torch_maps_and_differentiates_fused(problem: str) -> None:
+def test_torch_maps_and_differentiates_fused(problem):
     s = torch.randn(3, *SIZE, device=DEVICE)
     function = functools.partial(getattr(torch_impl, problem), variant="fused")
     mapped = torch.func.vmap(torch.func.grad(lambda s: function(s)))(s)
@@ -279,20 +251,18 @@ def test_torch_maps_and_differentiates_fused(problem: str) -> None:
 
 
 @EVERY
-def test_jax_compiles_maps_and_differentiates_fused(problem: str) -> None:
-    import jax_impl
-
-    matrices = np.random.default_rng(0).normal(size=(3, *SIZE)).astype(np.float32)
-    s = FRAMEWORKS["jax"].backend.to_device(matrices, DEVICE)
-    function = functools.partial(getattr(jax_impl, problem), variant="fused")
+def test_jax_compiles_maps_and_differentiates_fused(problem):
+    package, backend = FRAMEWORKS["jax"]
+    s = backend.to_device(np.random.default_rng(0).normal(size=(3, *SIZE)).astype(np.float32), DEVICE)
+    function = functools.partial(getattr(package, problem), variant="fused")
     mapped = jax.jit(jax.vmap(jax.grad(function)))(s)
-    np.testing.assert_allclose(mapped, jax_impl.marginals(function, s), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mapped, package.marginals(function, s), rtol=1e-5, atol=1e-6)
 
 
 # CUDA graphs
 
 
-def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream() -> None:
+def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream():
     cuda_graph.forget()
     matrices = [torch.randn(4, 12, 9, device=DEVICE) for _ in range(3)]
     wanted = [torch_impl.smith_waterman(s, variant="wavefront") for s in matrices]
@@ -308,7 +278,7 @@ def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream() -> None:
     assert "cuda_graph" in torch_impl.variants("smith_waterman")
 
 
-def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
+def test_a_graph_goes_into_a_graph_of_the_caller_s():
     s = torch.randn(4, 12, 9, device=DEVICE)
     wanted = torch_impl.smith_waterman(s, variant="cuda_graph")
     lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
@@ -325,35 +295,26 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
 # the other problems, and what the comparison asks of a GPU
 
 
-SMALL: dict[str, dict[str, Any]] = {
-    "linear_regression": {"size": (50,), "arguments": {"epochs": 230}},
-    "stencil": {"size": (9, 5)},
-}
-
-
+@BOTH
 @pytest.mark.parametrize(
-    ("framework", "problem", "variant"),
-    [
-        (framework, problem, variant)
-        for framework in FRAMEWORKS
-        for problem in SMALL
-        for variant in variant_names(problem)
-        if variant not in FRAMEWORKS[framework].backend.abilities(problem, DEVICE).absent
-    ],
+    ("problem", "described"),
+    [("linear_regression", {"size": (50,), "arguments": {"epochs": 230}}), ("stencil", {"size": (9, 5)})],
 )
-def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, variant: str) -> None:
+def test_the_other_problems_are_right_on_a_gpu(framework, problem, described):
     backend, asked = FRAMEWORKS[framework].backend, BENCHMARK[problem]
-    (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **SMALL[problem])).values()
-    for pass_name in asked.default_passes:
-        call = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
-        given = [None if array is None else backend.to_device(array, DEVICE) for array in inputs.arguments(pass_name)]
-        result = backend.to_numpy(backend.wait(call(*given, **inputs.parameters)))
-        verdict = asked.judge(pass_name, result, asked.reference_results(inputs, [pass_name]), inputs, "float32")
-        assert verdict.passed, verdict.text
+    (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **described)).values()
+    absent = backend.abilities(problem, DEVICE).absent
+    for variant, pass_name in itertools.product(variant_names(problem), asked.default_passes):
+        if variant not in absent:
+            call = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
+            arrays = (None if own is None else backend.to_device(own, DEVICE) for own in inputs.arguments(pass_name))
+            result = backend.to_numpy(backend.wait(call(*arrays, **inputs.parameters)))
+            verdict = asked.judge(pass_name, result, asked.reference_results(inputs, [pass_name]), inputs, "float32")
+            assert verdict.passed, (variant, verdict.text)
 
 
 @BOTH
-def test_the_device_s_clock_caches_and_memory(framework: str) -> None:
+def test_the_device_s_clock_caches_and_memory(framework):
     backend = FRAMEWORKS[framework].backend
     array = backend.to_device(np.ones(2**22, np.float32), DEVICE)
     copied = jax.jit(backend.copy) if framework == "jax" else backend.copy
