@@ -15,7 +15,7 @@ from shared.backends import GAPS_BY_POSITION
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Facts
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import PROBLEMS, alignment_inputs
 from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
 from shared.problems.problem import UnusableInput
 from shared.sequences import substitution_matrix
@@ -32,11 +32,11 @@ def batch_of(**settings: Any) -> AlignmentInputs:
     return inputs(**settings)[1]
 
 
-@pytest.fixture
-def fasta(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.fasta"
-    path.write_text(">first\nACDE\n>second\nACD\n>third\nWWWWW\n")
-    return path
+def fasta_of(folder: Path, *sequences: str) -> str:
+    """The path of a file of these sequences."""
+    path = folder / "mine.fasta"
+    path.write_text("".join(f">{number}\n{sequence}\n" for number, sequence in enumerate(sequences)))
+    return str(path)
 
 
 # random matrices
@@ -64,10 +64,9 @@ def test_a_batch_larger_than_memory_is_refused_before_it_is_made(source: str):
 
 def test_size_batch_and_seed_decide_the_random_input():
     same, again, other = (batch_of(input="random", size=(4, 7), batch=9, seed=seed) for seed in (3, 3, 4))
-    assert same.similarity.shape == same.weights.shape == (9, 4, 7)
-    assert np.array_equal(same.pair_lengths, again.pair_lengths)
     for one, equal, different in zip(*((x.similarity, x.weights) for x in (same, again, other)), strict=True):
-        assert np.array_equal(one, equal) and not np.array_equal(one, different)
+        assert one.shape == (9, 4, 7) and np.array_equal(one, equal) and not np.array_equal(one, different)
+    assert np.array_equal(same.pair_lengths, again.pair_lengths)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1)])
@@ -92,9 +91,9 @@ def test_globins_are_all_pairs_of_all_proteins_and_zero_beyond_their_lengths():
 
 @pytest.mark.parametrize("count", [1, 4, 12])
 def test_a_batch_repeats_the_pairs_and_has_the_size_of_the_longest(tmp_path: Path, count: int):
-    path, lengths = tmp_path / "mine.fasta", (1, 2, 5, 3, 4)
-    path.write_text("".join(f">{name}\n{'A' * length}\n" for name, length in zip("abcde", lengths, strict=True)))
-    batch, pairs = batch_of(input=str(path), batch=count), list(itertools.combinations(lengths, 2))
+    lengths = (1, 2, 5, 3, 4)
+    path, pairs = fasta_of(tmp_path, *("A" * length for length in lengths)), [*itertools.combinations(lengths, 2)]
+    batch = batch_of(input=path, batch=count)
     assert batch.pair_lengths.tolist() == [list(pairs[number % 10]) for number in range(count)]
     rows, cols = batch.pair_lengths.max(axis=0)
     assert batch.similarity.shape == (count, rows, cols)
@@ -103,32 +102,29 @@ def test_a_batch_repeats_the_pairs_and_has_the_size_of_the_longest(tmp_path: Pat
 
 def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(sequence_files, "LARGEST_FILE_BYTES", 10_000_000)  # which reading sets aside
-    path = tmp_path / "many.fasta"
-    path.write_text("".join(f">{number}\n{'A' * 1000}\n" for number in range(3000)))
+    path = fasta_of(tmp_path, *["A" * 1000] * 3000)
     tracemalloc.start()
-    try:
-        with pytest.raises(UnusableInput, match=r"^4498500 matrices of 1000 x 1000 do not fit into memory: take fewer"):
-            batch_of(input=str(path))
-        assert len(batch_of(input=str(path), batch=2).similarity) == 2
-        assert tracemalloc.get_traced_memory()[1] < 100e6  # a list of so many pairs takes three times as much
-    finally:
-        tracemalloc.stop()
+    with pytest.raises(UnusableInput, match=r"^4498500 matrices of 1000 x 1000 do not fit into memory: take fewer"):
+        batch_of(input=path)
+    assert len(batch_of(input=path, batch=2).similarity) == 2
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6  # a list of so many pairs takes three times as much
 
 
 def test_notes_are_about_the_sequences_that_are_used(tmp_path: Path):
-    path = tmp_path / "mine.fasta"
-    path.write_text(">a\nAC*\n>b\nACD\n>c\nUAC*\n")
-    assert batch_of(input=str(path), batch=1).notes == ("mine.fasta: the final * is left out in 1 of 2 sequences",)
+    path = fasta_of(tmp_path, "AC*", "ACD", "UAC*")
+    assert batch_of(input=path, batch=1).notes == ("mine.fasta: the final * is left out in 1 of 2 sequences",)
     noted = (
         "mine.fasta: the final * is left out in 2 of 3 sequences",
         "mine.fasta: U, which BLOSUM62 lacks, is scored as C in 1 of 3 sequences",
     )
-    assert [given.notes for given in inputs(input=str(path))] == [noted, noted]
+    assert [given.notes for given in inputs(input=path)] == [noted, noted]
     assert batch_of().notes == batch_of(input="random").notes == ()
 
 
-def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
-    batch = batch_of(input=str(fasta), matrix="pam250")
+def test_a_fasta_file_is_scored_with_the_matrix_asked_for(tmp_path: Path):
+    batch = batch_of(input=fasta_of(tmp_path, "ACDE", "ACD", "WWWWW"), matrix="pam250")
     matrix = substitution_matrix("PAM250")
     letters = [matrix.alphabet.index(letter) for letter in "ACDE"]
     assert np.array_equal(batch.similarity[0, :4, :3], matrix.scores[np.ix_(letters, letters[:3])])
@@ -143,7 +139,7 @@ def test_arguments_are_those_asked_for_else_the_public_functions_defaults(proble
     asked = Settings(input="random", size=(2, 2), batch=1)
     (given,) = PROBLEMS[problem].inputs(asked).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
-    table = {name: default for name, default in table.items() if name != GAPS_BY_POSITION}
+    table.pop(GAPS_BY_POSITION, None)
     assert given.parameters | given.options == keyword_defaults(getattr(reference, problem)) == table
     (given,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
     assert given.parameters["temperature"] == 0.25
@@ -158,9 +154,8 @@ def test_gaps_by_position_are_drawn_around_the_parameter():
         gap = given.gaps[name]
         assert gap.shape == given.similarity.shape and gap.dtype == np.float32
         assert np.abs(gap - middle).max() <= 0.5 and gap.std() > 0.1
-    assert [array is given.gaps[name] for name, array in zip(given.gaps, given.arguments("hvp")[3:], strict=True)] == [
-        True
-    ] * 2
+    for one, gap in zip(given.arguments("hvp")[3:], given.gaps.values(), strict=True):
+        assert one is gap
     other = replace(given, gaps={name: gap + 1 for name, gap in given.gaps.items()})
     assert Facts.of(given).sha256 != Facts.of(other).sha256
     assert {gap.shape for gap in given.resized(1).gaps.values()} == {(3, 4, 4)}
@@ -192,24 +187,19 @@ def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
 
 
 def test_a_gpu_has_a_small_and_a_repeated_large_batch_where_no_size_is_asked_for(monkeypatch: pytest.MonkeyPatch):
-    from shared.problems import alignment_inputs
+    def shapes(**asked: Any) -> dict[str, tuple[int, ...]]:
+        settings = Settings(**{"device": "cuda", "input": "random", **asked})
+        return {name: given.shape for name, given in PROBLEMS["smith_waterman"].inputs(settings).items()}
 
     monkeypatch.setattr(alignment_inputs, "CHIP_SIZE", (5, 4))
-    on_gpu: dict[str, Inputs] = PROBLEMS["smith_waterman"].inputs(Settings(device="cuda", input="random"))
-    assert {name: given.shape for name, given in on_gpu.items()} == {"100x150": (64, 100, 150), "5x4": (4096, 5, 4)}
+    assert shapes() == {"100x150": (64, 100, 150), "5x4": (4096, 5, 4)}
     for asked in ({"size": (3, 4)}, {"batch": 2}, {"input": "globins"}):
-        settings = Settings(**{"device": "cuda", "input": "random", **asked})
-        assert list(PROBLEMS["smith_waterman"].inputs(settings)) == ["batch"]
-
-
-# a shape that no compiler has seen yet
+        assert [*shapes(**asked)] == ["batch"]
 
 
 @pytest.mark.parametrize(("cols", "step", "new"), [(3, 1, 2), (3, 2, 1), (3, 3, 6), (3, 10, 13), (1, 1, 2)])
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_a_new_shape_has_fewer_columns_or_more_where_there_are_not_enough(
-    batch: tuple[int, ...], cols: int, step: int, new: int
-):
+def test_a_new_shape_has_fewer_columns_or_more_where_there_are_not_enough(batch, cols, step, new):
     similarity = np.random.default_rng(0).random((*batch, 4, cols), np.float32)
     lengths = np.broadcast_to(np.array([4, cols], np.int32), (*batch, 2))
     before = AlignmentInputs("by hand", similarity, lengths, parameters={"gap": -2.0}, options={"end": "any"}, seed=3)

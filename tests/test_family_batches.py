@@ -1,4 +1,4 @@
-"""Pairs are drawn without replacement, and batches hold them all, padded with what changes nothing."""
+"""Pairs drawn without replacement, batches that hold them all and only padding besides, and their quality."""
 
 import itertools
 import tracemalloc
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from made_up_families import made_up_family
 
-from shared.learning.batches import CELLS, MOST_PAIRS, Pair, bucket, draw_pairs, pack
-from shared.learning.families import Family, bundled_families
+from shared.learning.baseline import GAP_EXTEND, GAP_OPEN, TEMPERATURE, blosum_weights
+from shared.learning.batches import CELLS, MOST_PAIRS, Batch, Packed, Pair, bucket, draw_pairs, pack
+from shared.learning.families import ALPHABET, Family, bundled_families
+from shared.learning.quality import count, quality
 
 FAMILIES = bundled_families()
 
@@ -66,11 +69,9 @@ def test_pairs_without_a_true_pair_are_not_drawn() -> None:
 def test_pairs_of_a_large_family_are_not_listed() -> None:
     family = made_up("large", [[0]] * 5000)
     tracemalloc.start()
-    try:
-        pairs = draw_pairs(family, 100, np.random.default_rng(0))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    pairs = draw_pairs(family, 100, np.random.default_rng(0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
     assert len(set(pairs)) == 100 and all(0 <= pair.first < pair.second < 5000 for pair in pairs)
     assert max(pair.second for pair in pairs) > 4000
     assert peak < 1_000_000  # bytes; 12.5 million pairs would take a hundred times as many
@@ -99,15 +100,63 @@ def test_batches_hold_each_pair_once_with_its_residues_and_true_partners(seed: i
             assert len(at) == np.count_nonzero(common >= 0) > 0
 
 
-def test_few_shapes_come_again_in_every_draw() -> None:
-    shapes = [{packed.batch.first.shape for packed in pack(drawn(100, seed))} for seed in range(5)]
-    assert len(set.union(*shapes)) <= 9
-    for count, length in set.union(*shapes):
-        assert count <= MOST_PAIRS and (count == 1 or count * length**2 <= CELLS)
-
-
-def test_buckets_grow_by_a_half_and_hold_what_is_asked_of_them() -> None:
+def test_few_shapes_come_again_in_every_draw_and_grow_by_a_half() -> None:
+    shapes = {packed.batch.first.shape for seed in range(5) for packed in pack(drawn(100, seed))}
+    assert len(shapes) <= 9
+    for pairs, length in shapes:
+        assert pairs <= MOST_PAIRS and (pairs == 1 or pairs * length**2 <= CELLS)
     sizes = sorted({bucket(length) for length in range(1, 3000)})
     assert sizes[:6] == [32, 48, 72, 112, 168, 256]
     assert all(size % 8 == 0 and bucket(size) == size and bucket(size + 1) > size for size in sizes[:-1])
     assert all(after / before < 1.6 for before, after in itertools.pairwise(sizes))
+
+
+# quality
+
+
+def by_hand() -> tuple[Packed, np.ndarray]:
+    """Two pairs of a family with unaligned residues and one that only fills, and a prediction of them."""
+    family = made_up("made up", [[0, 1, 2, -1, 4, -1], [0, 1, -1, 4, -1], [0, 3]])
+    (packed,) = pack([Pair(family, 0, 1), Pair(family, 0, 2)])
+    predicted = np.zeros(packed.batch.partners.shape, np.int32)  # all that lies beyond the sequences is wrong
+    # a hit; wrong; one where none is true; unaligned with aligned; not made; unaligned with unaligned, not counted
+    predicted[0, :6] = [0, 2, 1, 3, -1, 4]
+    predicted[1, :6] = [0, -1, -1, -1, -1, -1]
+    return packed, predicted
+
+
+class Trainer:
+    """Predicts what it is given, or half of the true partners."""
+
+    def __init__(self, predicted: np.ndarray | None = None) -> None:
+        self._predicted = predicted
+
+    def predicted(self, batch: Batch) -> np.ndarray:
+        shown = np.arange(batch.partners.shape[1]) < batch.lengths[:, :1] / 2
+        return np.where(shown, batch.partners, -1) if self._predicted is None else self._predicted
+
+
+def test_counts_and_quality_are_those_by_hand_and_a_wrong_prediction_lowers_it() -> None:
+    packed, predicted = by_hand()
+    assert count(predicted, packed).tolist() == [[1, 1], [4, 1], [3, 1]]
+    assert quality(Trainer(predicted), [packed]) == 4 / 9
+    predicted[1, 0] = 1  # the hit becomes wrong
+    assert quality(Trainer(predicted), [packed]) == 2 / 9
+    assert quality(Trainer(np.full_like(predicted, -1)), [packed]) == 0
+
+
+def test_quality_is_the_mean_over_families_however_pairs_are_packed() -> None:
+    families = made_up_family("one", 1), made_up_family("two", 2)
+    random = np.random.default_rng(0)
+    pairs = [draw_pairs(family, number, random) for family, number in zip(families, (6, 3), strict=True)]
+    alone = [quality(Trainer(), pack(own)) for own in pairs]
+    together = pack([*pairs[1], *pairs[0]], cells=3 * 32**2)
+    assert alone[0] != alone[1] and quality(Trainer(), together) == pytest.approx(np.mean(alone))
+
+
+def test_a_matrix_model_given_blosum62_aligns_by_it() -> None:
+    weights = blosum_weights()
+    for name, gap in (("gap_open", GAP_OPEN), ("gap_extend", GAP_EXTEND)):
+        assert -np.log1p(np.exp(weights[name])) == pytest.approx(gap / TEMPERATURE, rel=1e-12)
+    for pair, score in (("WW", 11), ("AR", -1)):
+        assert TEMPERATURE * weights["matrix"][*map(ALPHABET.index, pair)] == score

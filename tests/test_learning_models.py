@@ -2,14 +2,12 @@
 
 import errno
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_line import environment, without
+from command_line import run_compare, without
 from ragged_batches import gradients_of_first_step, ragged
 
 import jax_impl.learning
@@ -24,13 +22,8 @@ FRAMEWORK = pytest.mark.parametrize("framework", TRAINERS)
 MODEL = pytest.mark.parametrize("model", MODELS)
 
 
-def trajectory(trainer: Any, batches: list[Batch], steps: int) -> np.ndarray:
-    """The losses of so many steps."""
-    return np.array([float(trainer.step(batches[number % len(batches)])) for number in range(steps)])
-
-
 def loss_and_gradients(weights: dict[str, np.ndarray], batch: Batch) -> tuple[float, dict[str, np.ndarray]]:
-    """The same in NumPy, second derivatives by the reference's differences."""
+    """Loss and gradients in NumPy, the second derivatives by the reference's differences."""
     matrix = (weights["matrix"] + weights["matrix"].T) / 2
     similarity = matrix[batch.first[:, :, None], batch.second[:, None, :]]
     gaps = {name: -np.log1p(np.exp(weights[name])) for name in ("gap_open", "gap_extend")}
@@ -68,7 +61,7 @@ def test_loss_and_gradients_are_those_of_numpy(framework: str):
 def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
     batches = [ragged(length) for length in (16, 25)]
     trainers = [make(Job(model), dtype="float64") for make in TRAINERS.values()]
-    losses = [trajectory(trainer, batches, 50) for trainer in trainers]
+    losses = [[float(trainer.step(batches[number % 2])) for number in range(50)] for trainer in trainers]
     weights = [trainer.weights() for trainer in trainers]
     # the worst seen is 3e-15
     np.testing.assert_allclose(*losses, rtol=0, atol=1e-12)
@@ -86,19 +79,14 @@ def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
         for pair, length in enumerate(lengths):
             wide[number][pair, :length] = small[number][pair, :length]
     partners = np.pad(small.partners, [(0, 0), (0, 9)], constant_values=-1)
-    without_last = slice(len(partners) - 1)
-    padded = Batch(
-        wide.first[without_last], wide.second[without_last], small.lengths[without_last],
-        partners[without_last], small.weights[without_last],
-    )  # fmt: skip
+    padded = Batch(*(part[:-1] for part in (wide.first, wide.second, small.lengths, partners, small.weights)))
     losses, weights = [], []
     for batch in (small, padded):
         trainer = TRAINERS[framework](Job(model), dtype="float64")
         losses.append([float(trainer.step(batch)) for _ in range(2)])
         weights.append(trainer.weights())
         exact = trainer.predicted(batch, exact=True)
-        assert (exact >= 0).any()
-        assert (exact < batch.lengths[:, 1, None]).all()
+        assert (exact >= 0).any() and (exact < batch.lengths[:, 1, None]).all()
         inside = np.arange(exact.shape[1]) < batch.lengths[:, 0, None]
         assert (exact[~inside] == -1).all()
     np.testing.assert_allclose(*losses, rtol=1e-13)
@@ -144,18 +132,6 @@ def test_weights_go_in_and_come_out_as_they_are(framework: str, model: str):
 
 
 @FRAMEWORK
-def test_a_loaded_checkpoint_goes_on_exactly(framework: str, tmp_path: Path):
-    batches, path = [ragged(16), ragged(16, seed=1)], tmp_path / "checkpoint"
-    going, resumed = (TRAINERS[framework](Job(seed=seed)) for seed in (0, 1))
-    trajectory(going, batches, 4)
-    state = {"epoch": 4, "best": [0.1, None], "name": "fn3"}
-    going.save(path, state)
-    assert resumed.load(path) == state
-    assert np.array_equal(trajectory(going, batches, 4), trajectory(resumed, batches, 4))
-    assert all(np.array_equal(value, resumed.weights()[name]) for name, value in going.weights().items())
-
-
-@FRAMEWORK
 def test_a_damaged_or_other_checkpoint_is_refused_in_one_line(framework: str, tmp_path: Path):
     other_framework = next(name for name in TRAINERS if name != framework)
     path, trainer = tmp_path / "checkpoint", TRAINERS[framework](Job())
@@ -197,9 +173,7 @@ def test_without_equinox_or_optax_one_line_says_what_to_install(tmp_path: Path):
         folder = tmp_path / absent
         folder.mkdir()
         program = "import jax_impl\ntry: import jax_impl.learning\nexcept ImportError as error: print(error)"
-        command, variables = [sys.executable, "-c", program], environment(without(folder, absent))
-        root = Path(jax_impl.__file__).parent.parent
-        done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, check=True)
+        done = run_compare(folders=(without(folder, absent),), python=("-c", program))
         expected = "jax_impl.learning needs equinox and optax: pip install equinox optax ("
         assert done.stdout.startswith(expected) and absent in done.stdout.removeprefix(expected)
         assert done.stdout.count("\n") == 1
