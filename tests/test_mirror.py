@@ -14,7 +14,7 @@ import jax_impl.sweeps
 import torch_impl.plain_loops
 import torch_impl.sweeps
 from shared import reference
-from shared.alignments import ALIGNMENTS, RECURRENCES, SIMILARITY, recurrence_of
+from shared.alignments import ALIGNMENTS
 from shared.variants import FOR_GPUS, variant_names
 
 # what only one framework needs, and why
@@ -45,12 +45,8 @@ def parameters(function) -> list[tuple]:
 
 def test_the_public_names_are_the_same_and_nothing_else_is_public():
     assert jax_impl.__all__ == torch_impl.__all__
-    assert set(PROBLEMS) == set(jax_impl.__all__) - {
-        "best_alignment",
-        "hessian_vector_product",
-        "marginals",
-        "variants",
-    }
+    others = {"best_alignment", "hessian_vector_product", "marginals", "variants"}
+    assert set(PROBLEMS) == set(jax_impl.__all__) - others
     for package in (jax_impl, torch_impl):
         modules = package.__name__, *(f"{package.__name__}.{kind}_alignment" for kind in ("best", "expected"))
         functions = {name for name, value in vars(package).items() if inspect.isfunction(value) and name[0] != "_"}
@@ -71,27 +67,6 @@ def test_the_defaults_are_those_of_the_table(name):
     assert {kind for _, kind, _ in signature[2:]} == {inspect.Parameter.KEYWORD_ONLY}
     assert parameters(getattr(reference, name)) == signature[:-1]
     assert list(reference.gradients(name, np.ones((2, 3)))) == ["similarity", *ALIGNMENTS[name].parameters]
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_there_is_one_recurrence_for_each_combination_of_options(name):
-    recurrences = [recurrence_of(name, options) for options in PROBLEMS[name].options]
-    assert recurrences[0] is recurrence_of(name, ALIGNMENTS[name].options)
-    assert len(set(recurrences)) == len({(r.states, r.ends) for r in recurrences}) == len(recurrences)
-    assert all(RECURRENCES[recurrence.name] is recurrence for recurrence in recurrences)
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_a_row_of_the_table_names_parameters_options_and_states_that_exist(name):
-    alignment = ALIGNMENTS[name]
-    choices = [choice for choices in alignment.states.values() for choice in choices]
-    ends = [choice for end in alignment.ends for choice in end.choices]
-    parameters = [term for choice in choices for term in choice.terms if term != SIMILARITY]
-    assert set(parameters) == alignment.parameters.keys() - {"temperature"}
-    assert {choice.neighbour for choice in choices} <= {"diagonal", "left", "up", None}
-    assert {choice.state for choice in (*choices, *ends)} == set(range(len(alignment.states)))
-    for option, value in (pair for row in (*choices, *alignment.ends) for pair in row.when):
-        assert value in alignment.option_values[option]
 
 
 @pytest.mark.parametrize("name", jax_impl.__all__)
