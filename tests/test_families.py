@@ -30,7 +30,6 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
         f"line 2, sequence 'a': {LETTERS} 'b' at position 4, 'z' at position 5, 'B' at position 6\n"
         f"line 3, sequence 'b': {LETTERS} 'j' at position 6",
     ),
-    "a blank": ("a ACD D\nb ACDDD\n", f"line 2, sequence 'a': {LETTERS} ' ' at position 4"),
     "a letter that folds to K": ("a ACD\nb AC\u212a\n", f"line 3, sequence 'b': {LETTERS} '\u212a' at position 3"),
     "one sequence": ("a ACD\n", "expected at least 2 sequences, got only 'a'"),
     "a sequence of gaps": ("a ACD\nb -.-\n", "sequence 'b': expected at least one residue, got none"),

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import lzma
 import re
 from pathlib import Path
 
@@ -19,15 +18,12 @@ LENGTHS_BY_ACCESSION = {"P69905": 142, "P68871": 147, "P02144": 154, "Q8WWM9": 1
 LETTERS_GOT = "expected letters A-Z or *, got"
 BAD_CONTENTS = {
     "no bytes": (b"", "expected at least 2 records, got an empty file"),
-    "byte-order mark alone": (b"\xef\xbb\xbf", "expected at least 2 records, got an empty file"),
     "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", f"record 2 'b': {LETTERS_GOT} 'ÿ' at position 2"),
     "a file packed by bzip2": (bz2.compress(b">a\nAC\n"), "expected text, packed by gzip or not, got bzip2"),
-    "a file packed by xz": (lzma.compress(b">a\nAC\n"), "expected text, packed by gzip or not, got xz"),
     "a cut gzip file": (
         gzip.compress(b">a\nAC\n")[:-4],
         "expected a whole gzip file, got: Compressed file ended before the end-of-stream marker was reached",
     ),
-    "UTF-16": (">a\nAC\n".encode("utf-16"), "expected text, got the control character '\\x00'"),
     "terminal codes in a name": (b">a\x1b[31m\nAC\n>b\nAC\n", "expected text, got the control character '\\x1b'"),
     "text before the first record": (b"\n; note\n>a\nAC\n>b\nAC\n", "expected '>' and a name first, got '; note'"),
     "a long line before": (b"A" * 10_000, f"expected '>' and a name first, got '{'A' * 59}…'"),
@@ -44,18 +40,16 @@ BAD_CONTENTS = {
         f"record 1 '': expected a name after '>', got none; {LETTERS_GOT} '1' at position 2",
     ),
     "a tab": (b">a\nAC\n>b\nACD\tE\n", f"record 2 'b': {LETTERS_GOT} '\\t' at position 4"),
-    "a second '>'": (b">a\nA>C\n>b\nAC\n", f"record 1 'a': {LETTERS_GOT} '>' at position 2"),
     "a line separator": (">a\nA\u2028C\n>b\nA\n".encode(), f"record 1 'a': {LETTERS_GOT} '\\u2028' at position 2"),
     "a quote in a name": (b">a'b\nA1\n>b\nAC\n", f"record 1 \"a'b\": {LETTERS_GOT} '1' at position 2"),
 }
 
 GOOD_CONTENTS = {
     "plain": b">a\nACD\n>b\nEF\n",
-    "no final newline": b">a\nACD\n>b\nEF",
     "Windows line ends": b">a\r\nACD\r\n>b\r\nEF\r\n",
     "old Macintosh line ends": b">a\rACD\r>b\rEF\r",
     "lower case": b">a\nacD\n>b\nef\n",
-    "wrapped": b">a\nA\nC\nD\n>b\nE\nF\n",
+    "wrapped, without a last line end": b">a\nA\nC\nD\n>b\nE\nF",
     "blank lines": b"\n\n>a\n\nAC\n \nD\n\n>b\nEF\n\n",
     "blanks around lines": b" >a \n  ACD\t\n>b\n EF \n",
     "descriptions": b">a first of two\nACD\n>b\tthe > second\nEF\n",
@@ -185,8 +179,6 @@ def test_globins_are_plain_proteins_of_known_lengths() -> None:
     globins = read_fasta(GLOBINS)
     assert len({record.name for record in globins}) == len(globins) >= 12
     for name, letters, final_stop in globins:
-        assert not final_stop
-        assert set(letters) <= set(AMINO_ACIDS), name
-        assert letters.startswith("M") or not name.endswith("_HUMAN"), name
+        assert not final_stop and set(letters) <= set(AMINO_ACIDS), name
     lengths = {name.split("|")[1]: len(letters) for name, letters, _ in globins}
     assert {accession: lengths.get(accession) for accession in LENGTHS_BY_ACCESSION} == LENGTHS_BY_ACCESSION

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import torch_impl
 import torch_impl.sweeps
@@ -18,15 +19,15 @@ from torch_impl.sweeps import SCANNING
 
 # A variant is traced anew for each choice of what requires a gradient, which takes seconds: these for one argument of a
 # problem. The table of transforms has the others, and the similarity.
-EACH_ONCE = [
-    ("scan_cond", "needleman_wunsch", "gap"),
-    pytest.param("batch_loop", "free_gap", "temperature", marks=pytest.mark.slow),
+SCANS = [
+    ("scan_cond", "needleman_wunsch", "gap", False),
+    pytest.param("batch_loop", "free_gap", "temperature", False, marks=pytest.mark.slow),
+    pytest.param("vmap", "needleman_wunsch", "similarity", True, marks=pytest.mark.slow),
 ]
 COMPILED = [
     pytest.param("diagonal_loop", "smith_waterman_affine", "similarity", marks=pytest.mark.slow),
     ("wavefront", "free_gap", "temperature"),
     ("fused", "needleman_wunsch", "similarity"),
-    pytest.param("scan_cond", "free_gap", "similarity", marks=pytest.mark.slow),
     pytest.param("vmap", "smith_waterman", "gap", marks=pytest.mark.slow),
 ]
 # how an error ends
@@ -56,22 +57,14 @@ def first_derivative(score: Callable[..., torch.Tensor], problem: str, wanted: s
     return gradient
 
 
-def text_of(variant: str) -> str:
-    return f"variant '{variant}' is right to first order only; for second derivatives {USE}"
-
-
-@pytest.mark.parametrize(("variant", "problem", "wanted"), EACH_ONCE)
-def test_torch_variants_that_scan_raise_on_a_double_backward(variant, problem, wanted):
-    gradient = first_derivative(score_of(variant, problem), problem, wanted)
-    with pytest.raises(RuntimeError, match=text_of(variant)):
+@pytest.mark.parametrize(("variant", "problem", "wanted", "mapped"), SCANS)
+def test_torch_variants_that_scan_raise_on_a_double_backward(variant, problem, wanted, mapped):
+    score = score_of(variant, problem)
+    by_user = lambda similarity, **_: torch.func.vmap(score)(similarity)  # noqa: E731
+    gradient = first_derivative(by_user if mapped else score, problem, wanted)
+    text = f"variant '{variant}' is right to first order only; for second derivatives {USE}"
+    with pytest.raises(RuntimeError, match=text):
         gradient.sum().backward()
-
-
-@pytest.mark.slow
-def test_torch_scans_mapped_by_their_user_raise_on_a_double_backward():
-    mapped = torch.func.vmap(score_of("vmap", "needleman_wunsch"))
-    with pytest.raises(RuntimeError, match=text_of("vmap")):
-        first_derivative(lambda similarity, **_: mapped(similarity), "needleman_wunsch", "similarity").sum().backward()
 
 
 @pytest.mark.parametrize(("variant", "problem", "wanted"), COMPILED)
@@ -103,38 +96,34 @@ def test_torch_marginals_of_a_scan_inside_a_compiled_function_raise(variant):
 
 
 @pytest.mark.parametrize("variant", SCANNING)
-def test_torch_func_derivatives_of_a_scan_raise(variant):
+def test_torch_func_and_forward_mode_of_a_scan_raise(variant):
     ones, score = torch.ones(3, 2, 2), score_of(variant, "needleman_wunsch")
     by_temperature = lambda value: score(ones, temperature=value).sum()  # noqa: E731
     total = lambda matrix: score(matrix).sum()  # noqa: E731
-    for derivative in (
-        lambda: torch.func.grad(total)(ones),
-        lambda: torch.func.jvp(score, (ones,), (ones,)),
-        lambda: torch.func.vmap(torch.func.grad(score))(ones),
-        lambda: torch.func.grad(by_temperature)(torch.tensor(1.0)),
+
+    def along_a_dual() -> None:
+        with forward_ad.dual_level():
+            score(forward_ad.make_dual(ones, ones))
+
+    for derivative, kind in (
+        (lambda: torch.func.grad(total)(ones), "by torch.func"),
+        (lambda: torch.func.jvp(score, (ones,), (ones,)), "by torch.func"),
+        (lambda: torch.func.vmap(torch.func.grad(score))(ones), "by torch.func"),
+        (lambda: torch.func.grad(by_temperature)(torch.tensor(1.0)), "by torch.func"),
+        (lambda: torch.func.linearize(score, ones), "in forward mode"),
+        (along_a_dual, "in forward mode"),
     ):
-        with pytest.raises(RuntimeError, match=f"variant '{variant}' cannot be differentiated by torch.func; {USE}"):
+        with pytest.raises(CannotDifferentiate, match=f"variant '{variant}' cannot be differentiated {kind}; {USE}"):
             derivative()
 
 
-@pytest.mark.parametrize(("variant", "problem"), [("scan_cond", "needleman_wunsch"), ("vmap", "smith_waterman")])
-def test_torch_forward_mode_of_a_scan_raises(variant, problem):
-    text = f"variant '{variant}' cannot be differentiated in forward mode; {USE}"
-    with pytest.raises(CannotDifferentiate, match=text):
-        torch.func.linearize(score_of(variant, problem), torch.ones(2, 2))
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(torch.ones(2, 2), torch.ones(2, 2))
-        with pytest.raises(CannotDifferentiate, match=text):
-            score_of(variant, problem)(dual)
-        assert score_of(variant, problem)(torch.ones(2, 2)).isfinite()  # what has no tangent is computed
-
-
-def test_only_a_mapped_scan_with_tangents_raises_in_forward_mode():
-    score = torch.func.vmap(score_of("scan_select", "free_gap"))
-    matrices = torch.ones(3, 2, 2)
-    alone = score(matrices)
-    with torch.autograd.forward_ad.dual_level():
-        torch.testing.assert_close(score(matrices), alone)
-        dual = torch.autograd.forward_ad.make_dual(matrices, matrices)
+def test_only_a_scan_with_tangents_raises_in_forward_mode():
+    single, matrices = score_of("scan_select", "free_gap"), torch.ones(3, 2, 2)
+    mapped = torch.func.vmap(single)
+    alone = mapped(matrices)
+    with forward_ad.dual_level():
+        torch.testing.assert_close(mapped(matrices), alone)
+        torch.testing.assert_close(single(matrices[0]), alone[0])
+        dual = forward_ad.make_dual(matrices, matrices)
         with pytest.raises(CannotDifferentiate, match=r"'scan_select' cannot be differentiated in forward mode"):
-            score(dual)
+            mapped(dual)

@@ -70,8 +70,6 @@ def assert_right(problem: OwnProblem, result: np.ndarray, given: OwnInputs, pass
     assert verdict.passed and verdict.summary is None, verdict.text
 
 
-# the file
-
 ARRAYS = "mine.py: inputs(seed) must return a tuple of NumPy arrays"
 # what is written, what is written instead, and the error
 FAULTS = {
@@ -151,8 +149,6 @@ def test_a_file_may_begin_as_python_files_do(mine: Path, start: bytes):
     assert [code_lines(framework, str(mine)) for framework in FRAMEWORKS] == lines and all(lines)
 
 
-# the gates
-
 X, WEIGHTS = (np.random.default_rng(seed).standard_normal(50) for seed in (3, 4))
 RIGHT = WEIGHTS * np.cos(X)
 
@@ -211,9 +207,6 @@ def test_a_value_may_be_off_by_a_part_of_the_largest(mine: Path, dtype: str, all
     text = f"mine.py: value is {dtype} of shape (3,), expected {dtype} of shape (2,)"
     with pytest.raises(UnusableInput, match=f"^{re.escape(text)}$"):
         problem.judge("value", np.zeros(3, dtype), expected, given, dtype)
-
-
-# the frameworks
 
 
 def computed(framework: str, path: Path, given: OwnInputs, pass_name: str, compiled: bool) -> np.ndarray:

@@ -40,9 +40,6 @@ def results_of(problem: str, inputs: AlignmentInputs) -> dict[str, np.ndarray]:
     }
 
 
-# which pairs
-
-
 def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
     inputs = inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
     work = inputs.pair_lengths.prod(axis=1)
@@ -74,9 +71,6 @@ def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size, whole, corn
     if found.is_cut:
         with pytest.raises(UnusableInput, match="path takes pairs of up to 900 cells"):
             reference_results("smith_waterman", inputs, ("path",), cells=900, whole=900)
-
-
-# the gate
 
 
 class Gated(NamedTuple):
@@ -177,9 +171,6 @@ def test_a_single_pair_is_gated_without_a_number(pass_name: str):
     assert judge(pass_name, result, found, "float32", 1.0, (6, 7)).passed
     wrong = judge(pass_name, result + np.float32(1), found, "float32", 1.0, (6, 7))
     assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
-
-
-# best alignments
 
 
 @pytest.mark.parametrize("gaps_by_position", [False, True])

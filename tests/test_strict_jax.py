@@ -88,8 +88,7 @@ def test_best_alignments_and_bfloat16_pass_strict_checks(problem):
     function, similarity = getattr(jax_impl, problem), numbers(2, 2, 2).astype(jnp.bfloat16)
     scores, matches = jax_impl.best_alignment(function, similarity, np.array([[2, 2], [1, 2]]))
     assert scores.dtype == function(similarity).dtype == jnp.bfloat16
-    assert jnp.isfinite(scores).all()
-    assert matches.shape == (2, 2, 2)
+    assert jnp.isfinite(scores).all() and matches.shape == (2, 2, 2)
 
 
 @pytest.mark.parametrize("variant", variant_names("linear_regression"))
@@ -100,5 +99,4 @@ def test_linear_regression_passes_strict_checks(variant):
 @pytest.mark.parametrize("variant", variant_names("stencil"))
 def test_stencils_and_their_gradients_pass_strict_checks(variant):
     value, gradient = jax.value_and_grad(lambda w: stencil(w, variant=variant).sum())(numbers(3, 2))
-    assert jnp.isfinite(value)
-    assert jnp.isfinite(gradient).all()
+    assert jnp.isfinite(value) and jnp.isfinite(gradient).all()

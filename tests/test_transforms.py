@@ -1,4 +1,4 @@
-"""Under the transforms of JAX and PyTorch: jit, grad, vmap, no_grad, compile; and how arguments and calls are left."""
+"""What users do: transforms of JAX and PyTorch around calls, closures, odd arrays, extreme numbers."""
 
 import functools
 from collections.abc import Callable
@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
-from frameworks import BY_HAND, FRAMEWORKS, ragged, run
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run
 from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_scores
 
 import jax_impl
 import torch_impl
 from jax_impl.chunks import of_any_batch
 from jax_impl.pairs import number_per_pair
+from shared import reference
+from shared.tolerances import LARGEST_GAP
 from torch_impl.compiler import compiled
 
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 BOTH_BY_HAND = pytest.mark.parametrize("variant", BY_HAND)
 # those by hand, and of the sweeps the one that is nearest to the user
 LOOP_AND_BY_HAND = pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
+MATRIX = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
 
 
 def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(S), torch.from_numpy(LENGTHS)
-
-
-# JAX
 
 
 @pytest.mark.parametrize("variant", ["vmap", "wavefront", "fused"])
@@ -42,9 +42,6 @@ def test_an_export_for_any_shape_is_refused_in_words(variant: str, shape: str):
     for function in (score, best):
         with pytest.raises(TypeError, match=text):
             jax.export.export(jax.jit(function))(similarity)
-
-
-# of batches of pairs; test_transform_matrix.py maps over single pairs
 
 
 @FRAMEWORK
@@ -73,9 +70,6 @@ def test_jax_splits_a_large_batch_into_chunks():
     close(doubled, 2 * matrices)
 
 
-# PyTorch
-
-
 @LOOP_AND_BY_HAND
 def test_a_gradient_through_torch_func_vmap_is_that_of_the_batch(variant):
     score = functools.partial(torch_impl.smith_waterman_affine, variant=variant)
@@ -92,11 +86,9 @@ def test_a_gradient_through_torch_func_vmap_is_that_of_the_batch(variant):
     torch.testing.assert_close(by_autograd, expected)
 
 
-@pytest.mark.parametrize("by_position", [pytest.param(False, marks=pytest.mark.slow), True])
 @BOTH_BY_HAND
-def test_torch_batches_gradients_by_the_older_vmap(variant, by_position):
+def test_torch_batches_gradients_by_the_older_vmap(variant):
     similarity, temperature, *gaps = torch.randn(4, 2, 2, 3, dtype=torch.float64)
-    gaps = gaps if by_position else [gap[:, 0, 0] for gap in gaps]
     inputs = [tensor.detach().requires_grad_() for tensor in (similarity, temperature[:, 0, 0].exp(), *gaps)]
     function = functools.partial(torch_impl.smith_waterman_affine, variant=variant)
 
@@ -166,9 +158,6 @@ def test_torch_with_dynamic_shapes_compiles_once_for_all_sizes(variant):
     assert len(graphs) == 1
 
 
-# both
-
-
 @FRAMEWORK
 def test_moving_an_array_to_the_device_and_back_keeps_it(framework):
     backend = FRAMEWORKS[framework].backend
@@ -187,6 +176,114 @@ def test_calls_repeat_their_bits_and_leave_arguments_as_they_were(framework, var
     np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
     for array, untouched in zip(inputs[:2], ragged(4, 5)[:2], strict=True):
         np.testing.assert_array_equal(array, untouched)
+
+
+@pytest.mark.parametrize("name", PROBLEMS["smith_waterman_affine"].parameters)
+def test_torch_marginals_stay_connected_to_values_in_a_closure(name: str):
+    function: Callable[..., torch.Tensor] = torch_impl.smith_waterman_affine
+    similarity = torch.from_numpy(MATRIX)
+    value = torch.tensor(0.7 if name == "temperature" else -0.7, requires_grad=True)
+    closed = torch_impl.marginals(lambda s, lengths=None: function(s, lengths, **{name: value}), similarity)
+    passed = torch_impl.marginals(function, similarity, **{name: value})
+    by_closure, by_argument = (torch.autograd.grad(result.square().sum(), value)[0] for result in (closed, passed))
+    assert by_closure == pytest.approx(by_argument) and by_argument != 0
+    assert not torch_impl.marginals(function, similarity).requires_grad  # of plain tensors there is no graph
+
+
+def test_torch_names_the_variants_that_can_be_mapped():
+    usable = "'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
+    with pytest.raises(RuntimeError, match=f"variant 'batch_loop' .* use {usable}"):
+        torch.func.vmap(lambda s: torch_impl.smith_waterman(s, variant="batch_loop"))(torch.ones(2, 3, 3))
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+@pytest.mark.parametrize("variant", ["fused", "wavefront", pytest.param("scan_select", marks=pytest.mark.slow)])
+def test_float64_outside_the_64_bit_mode_of_jax_is_computed_in_float32(variant: str):
+    with jax.enable_x64(True):
+        wide = jnp.asarray(MATRIX, jnp.float64)
+    function = functools.partial(jax_impl.smith_waterman, variant=variant)
+    assert jnp.array_equal(function(wide), function(MATRIX))
+    assert jnp.array_equal(jax_impl.marginals(function, wide), jax_impl.marginals(function, MATRIX))
+    product = jax_impl.hessian_vector_product(function, wide, wide)
+    assert jnp.array_equal(product, jax_impl.hessian_vector_product(function, MATRIX, MATRIX))
+    for result, expected in zip(*(jax_impl.best_alignment(jax_impl.free_gap, x) for x in (wide, MATRIX)), strict=True):
+        assert jnp.array_equal(result, expected)
+
+
+@FRAMEWORK
+def test_a_function_linear_in_the_similarity_has_no_second_derivative(framework: str):
+    package, backend = FRAMEWORKS[framework]
+    matrix = backend.to_device(MATRIX, "cpu")
+    stop = {"jax": jax.lax.stop_gradient, "torch": torch.Tensor.detach}[framework]
+    for function, gradient in ((lambda s, lengths: stop(s).sum(), 0.0), (lambda s, lengths: s.sum(), 1.0)):
+        assert np.all(np.asarray(package.marginals(function, matrix)) == gradient)
+        assert np.all(np.asarray(package.hessian_vector_product(function, matrix, matrix)) == 0.0)
+
+
+@FRAMEWORK
+@pytest.mark.filterwarnings("error")
+def test_arrays_that_run_backwards_and_cannot_be_written_are_accepted_without_a_warning(framework: str):
+    matrix, lengths = MATRIX[::-1], np.array([5, 4])[::-1]
+    for array in (matrix, lengths):
+        array.setflags(write=False)
+    got = FRAMEWORKS[framework].package.needleman_wunsch(matrix, lengths)
+    assert float(got) == pytest.approx(float(reference.needleman_wunsch(matrix, lengths)), rel=1e-5)
+
+
+@FRAMEWORK
+@pytest.mark.parametrize(
+    ("problem", "name", "gap"),
+    [("smith_waterman_affine", "gap_open", -1e39), ("needleman_wunsch", "gap", -1e300)],
+)
+def test_a_gap_that_float32_cannot_hold_forbids_gaps(framework: str, problem: str, name: str, gap: float):
+    square = MATRIX[:, :4]  # so that a global alignment needs no gap
+    wanted = float(getattr(reference, problem)(square, **{name: -1e9}))
+    for variant in ("auto",) if framework == "jax" else ("auto", "diagonal_loop", "wavefront"):
+        score = getattr(FRAMEWORKS[framework].package, problem)(square, **{name: gap}, variant=variant)
+        assert float(score) == pytest.approx(wanted, rel=1e-5)
+
+
+# two matches on no diagonal, which only a gap could join; a similarity as low as can be forbids as -inf does
+APART = [[-2, -3e38, -3e38], [-3e38, -np.inf, 1]]
+
+
+@FRAMEWORK
+@pytest.mark.parametrize(
+    ("problem", "similarity", "gaps", "expected"),
+    [
+        ("smith_waterman", APART, {"gap": np.full((2, 3), -np.inf)}, 0.0),
+        ("smith_waterman_affine", APART, {"gap_open": -1e39}, 0.0),
+        ("needleman_wunsch", MATRIX, {"gap": -1e39}, -np.inf),
+    ],
+)
+def test_an_alignment_that_needs_a_forbidden_gap_is_none(framework, problem, similarity, gaps, expected):
+    package = FRAMEWORKS[framework].package
+    function, matrix = getattr(package, problem), np.array(similarity, np.float32)
+    options = {"end": "match"} if problem == "smith_waterman" else {}
+    for variant in ("fused",) if framework == "jax" else ("fused", "wavefront", "diagonal_loop"):
+        keywords = {**gaps, **options, "variant": variant}
+        assert float(function(matrix, **keywords)) == expected
+        assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
+        assert not np.asarray(package.hessian_vector_product(function, matrix, np.ones_like(matrix), **keywords)).any()
+    score, matches = package.best_alignment(function, matrix, **gaps, **options)
+    assert float(score) == expected and not np.asarray(matches).any()
+
+
+@FRAMEWORK
+def test_the_largest_gap_is_still_far_from_infinity(framework: str):
+    # worth most: a match of the first cell, then as many gaps as there can be
+    package, keywords = FRAMEWORKS[framework].package, {"gap": LARGEST_GAP}
+    assert float(package.smith_waterman(MATRIX, **keywords)) == pytest.approx(7 * LARGEST_GAP)
+    marginals = np.asarray(package.marginals(package.smith_waterman, MATRIX, **keywords))
+    assert marginals[0, 0] == pytest.approx(1) and marginals.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("dtype", "rows", "inside"), [("uint8", 255, 255), ("int64", 2**40, 300), ("int8", -1, 0)])
+def test_traced_lengths_of_any_type_are_clipped_to_the_matrix(dtype: str, rows: int, inside: int):
+    matrix = np.random.default_rng(1).normal(size=(300, 4)).astype(np.float32)
+    with jax.enable_x64(True):
+        got = jax.jit(jax_impl.smith_waterman)(matrix, np.array([rows, 3], dtype))
+    assert float(got) == pytest.approx(float(reference.smith_waterman(matrix, (inside, 3))), rel=1e-5)
 
 
 @pytest.mark.cuda
