@@ -4,6 +4,7 @@ The faults are planted in PyTorch's recurrence, sweep or arguments, and in wrapp
 that test_parity.py makes must notice, in float32 too, where it allows most.
 """
 
+import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -73,22 +74,21 @@ def states_of(problem: str, **options: bool) -> tuple[tuple[Choice, ...], ...]:
     return recurrence_of(problem, PROBLEMS[problem].options[0] | options).states
 
 
-def renamed(problem: str, names: dict[str, str]) -> tuple[tuple[Choice, ...], ...]:
-    """With other terms instead of some."""
-    return tuple(
-        tuple(choice._replace(terms=tuple(names.get(term, term) for term in choice.terms)) for choice in choices)
-        for choices in states_of(problem)
-    )
+def with_gaps_swapped(choice: Choice) -> Choice:
+    other = {"gap_open": "gap_extend", "gap_extend": "gap_open"}
+    return choice._replace(terms=tuple(other.get(term, term) for term in choice.terms))
 
 
-AFFINE, SWAPPED = "smith_waterman_affine", {"gap_open": "gap_extend", "gap_extend": "gap_open"}
+AFFINE = "smith_waterman_affine"
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "the gap's weight": ("smith_waterman", {"states": renamed("smith_waterman", {"gap": "temperature"})}),
     "no start": ("smith_waterman", {"states": (states_of("smith_waterman")[0][:-1],)}),
     "another end": ("smith_waterman", {"ends_among_choices": (0,)}),
     "ignored lengths": ("smith_waterman", {"may_end": lambda self, i, j, lengths: torch.ones_like(i + j < lengths[0])}),
-    "open and extend swapped": (AFFINE, {"states": renamed(AFFINE, SWAPPED)}),
+    "open and extend swapped": (
+        AFFINE,
+        {"states": tuple(tuple(map(with_gaps_swapped, own)) for own in states_of(AFFINE))},
+    ),
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
@@ -106,13 +106,6 @@ def test_parity_sees_a_fault_in_a_recurrence(fault, monkeypatch):
         compare_torch(problem)
 
 
-def test_parity_sees_a_border_without_a_gradient(monkeypatch):
-    detached = lambda self, parameters, diagonal: (parameters["gap"].detach() * (diagonal + 2),)  # noqa: E731
-    plant(monkeypatch, "needleman_wunsch", border=detached)
-    with pytest.raises(AssertionError, match=r"^gap is"):
-        compare_torch("needleman_wunsch")
-
-
 @pytest.mark.parametrize(
     ("module", "name", "fault", "problem"),
     [
@@ -127,19 +120,6 @@ def test_parity_sees_a_shift_that_is_off_by_one_and_a_hard_maximum(module, name,
         compare_torch(problem)
 
 
-class Scaled(torch.autograd.Function):
-    """The identity, with a gradient times a factor: the score stays right."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, factor: Any) -> torch.Tensor:
-        ctx.factor = factor
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0] * ctx.factor, None
-
-
 @pytest.mark.parametrize(
     ("problem", "name"),
     [(problem, name) for problem, (parameters, _) in PROBLEMS.items() for name in ("similarity", *parameters)],
@@ -147,7 +127,7 @@ class Scaled(torch.autograd.Function):
 def test_parity_sees_one_wrong_gradient_and_names_it(problem, name):
     def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
         arguments = {"similarity": similarity, **parameters}
-        arguments[name] = Scaled.apply(arguments[name], 1.01)
+        arguments[name] = 1.01 * arguments[name] - 0.01 * arguments[name].detach()
         return getattr(torch_impl, problem)(lengths=lengths, **arguments)
 
     with pytest.raises(AssertionError, match=f"^{name} is"):
@@ -205,13 +185,10 @@ def test_parity_is_as_strict_as_the_table_says(dtype, name):
     allowed = {"score": tolerance.score, "similarity": tolerance.marginals}.get(name, tolerance.gradient)
     exact = EXPECTED._replace(**as_dtype(EXPECTED, "float64"))
     pair = int(np.argmax(np.abs(EXPECTED.score)))  # where the bounds are widest
-    for factor, passes in ((0.4, True), (30.0, False)):
+    for factor, outcome in ((0.4, contextlib.nullcontext()), (30.0, pytest.raises(AssertionError, match=f"^{name}"))):
         score, gradients = exact.score.copy(), {k: v.copy() for k, v in exact.gradients.items()}
         values = score if name == "score" else gradients[name]
         values[pair] += factor * allowed * max(1.0, float(np.abs(values).max()))
         moved = Result(score.astype(dtype), {k: v.astype(dtype) for k, v in gradients.items()}, exact.cotangent)
-        if passes:
+        with outcome:
             compare(moved, dtype)
-        else:
-            with pytest.raises(AssertionError, match=f"^{name}"):
-                compare(moved, dtype)

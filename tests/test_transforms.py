@@ -130,16 +130,6 @@ def test_torch_marginals_of_a_compiled_function(variant):
     close(torch_impl.marginals(function, *tensors()), MARGINALS)
 
 
-@BOTH_BY_HAND
-def test_torch_compiled_by_its_user_is_right(variant):
-    similarity, lengths = tensors()
-    matrix = similarity.clone().requires_grad_()
-    function = torch.compile(torch_impl.smith_waterman, backend="aot_eager", fullgraph=True)
-    scores = function(matrix, lengths, variant=variant)
-    close(scores.detach(), SCORES)
-    close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
-
-
 @pytest.mark.parametrize("variant", ["auto", "wavefront"])
 def test_torch_with_dynamic_shapes_compiles_once_for_all_sizes(variant):
     function, graphs = functools.partial(torch_impl.smith_waterman, temperature=0.5, variant=variant), []
@@ -231,15 +221,11 @@ def test_arrays_that_run_backwards_and_cannot_be_written_are_accepted_without_a_
 
 
 @FRAMEWORK
-@pytest.mark.parametrize(
-    ("problem", "name", "gap"),
-    [("smith_waterman_affine", "gap_open", -1e39), ("needleman_wunsch", "gap", -1e300)],
-)
-def test_a_gap_that_float32_cannot_hold_forbids_gaps(framework: str, problem: str, name: str, gap: float):
+def test_a_gap_that_float32_cannot_hold_forbids_gaps(framework: str):
     square = MATRIX[:, :4]  # so that a global alignment needs no gap
-    wanted = float(getattr(reference, problem)(square, **{name: -1e9}))
+    wanted = float(reference.needleman_wunsch(square, gap=-1e9))
     for variant in ("auto",) if framework == "jax" else ("auto", "diagonal_loop", "wavefront"):
-        score = getattr(FRAMEWORKS[framework].package, problem)(square, **{name: gap}, variant=variant)
+        score = FRAMEWORKS[framework].package.needleman_wunsch(square, gap=-1e300, variant=variant)
         assert float(score) == pytest.approx(wanted, rel=1e-5)
 
 
