@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 from typing import Any
 
 import jax
@@ -154,12 +155,10 @@ def test_the_reference_is_the_sum_over_three_neighbours():
 
 def test_the_gradient_of_the_reference_is_that_of_its_differences():
     given, h = inputs("stencil"), 1e-6
-    slope = gradient(given.w, given.cotangent)
-    for at in np.ndindex(*given.w.shape):
-        step = np.zeros_like(given.w)
-        step[at] = h
+    slope = gradient(given.w, given.cotangent).ravel()
+    for number, step in enumerate(h * np.eye(given.w.size).reshape(-1, *given.w.shape)):
         difference = (given.cotangent * (stencil(given.w + step) - stencil(given.w - step))).sum()
-        assert slope[at] == pytest.approx(difference / (2 * h), abs=1e-8)
+        assert slope[number] == pytest.approx(difference / (2 * h), abs=1e-8)
 
 
 def test_the_default_weights_neither_grow_nor_vanish():
@@ -237,7 +236,7 @@ def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(
 # as the benchmark uses them
 
 # problem, pass, where the gate has the right result, and where a value of it is changed
-GATED = [("linear_regression", "train", "descent", 1)]
+GATED = [(FIT, "train", "descent", 1)]
 GATED += [("stencil", name, name, (2, 1)) for name in ("value", "gradient")]
 
 
@@ -259,9 +258,9 @@ def test_the_gate_rejects_an_error_just_above_the_tolerance(problem, pass_name, 
 
 
 REFUSED = [
-    ("linear_regression", (1,), {}, "a line takes at least 2 points, got 1"),
-    ("linear_regression", (50,), {"learning_rate": 3.0, "epochs": 20}, "runs away with .* rate of 3: take"),
-    ("linear_regression", (50,), {"learning_rate": 3.0}, "runs away with a learning rate of 3: take"),
+    (FIT, (1,), {}, "a line takes at least 2 points, got 1"),
+    (FIT, (50,), {"learning_rate": 3.0, "epochs": 20}, "runs away with .* rate of 3: take"),
+    (FIT, (50,), {"learning_rate": 3.0}, "runs away with a learning rate of 3: take"),
     ("stencil", (2, 4), {}, "a height of at least 3, got 2"),
 ]
 
@@ -279,9 +278,7 @@ def test_a_new_shape_has_a_point_or_a_column_less():
     assert given.work == after.work == 77
     given = inputs("stencil")
     after = given.resized(1)
-    assert np.array_equal(after.w, given.w[:, :-1]) and after.w.flags.c_contiguous
-    assert (given.work, after.work) == (20, 15)
-    assert inputs("stencil", (5, 1)).resized(1).shape == (5, 2)
+    assert np.array_equal(after.w, given.w[:, :-1]) and (given.work, after.work) == (20, 15)
 
 
 @BOTH
@@ -293,13 +290,13 @@ def test_defaults_are_those_of_the_public_function(problem: str, framework: str)
 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("linear_regression", {"y": np.ones(4)}, ValueError, "x and y must be alike, got float64 of shape (50,)"),
-    ("linear_regression", {"x": np.ones(0), "y": np.ones(0)}, ValueError, "x must have at least 1 point, got 0"),
-    ("linear_regression", {"x": np.arange(3)}, TypeError, "x must be float32 or float64, got int64"),
-    ("linear_regression", {"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
-    ("linear_regression", {"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
-    ("linear_regression", {"learning_rate": 10**400}, ValueError, "must be positive and finite"),
-    ("linear_regression", {"variant": "vmap"}, ValueError, "variant must be one of 'eager_loop', "),
+    (FIT, {"y": np.ones(4)}, ValueError, "x and y must be alike, got float64 of shape (50,)"),
+    (FIT, {"x": np.ones(0), "y": np.ones(0)}, ValueError, "x must have at least 1 point, got 0"),
+    (FIT, {"x": np.arange(3)}, TypeError, "x must be float32 or float64, got int64"),
+    (FIT, {"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
+    (FIT, {"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
+    (FIT, {"learning_rate": 10**400}, ValueError, "must be positive and finite"),
+    (FIT, {"variant": "vmap"}, ValueError, "variant must be one of 'eager_loop', "),
     ("stencil", {"w": np.ones((2, 5))}, ValueError, "w must have shape (height, width) with at least 3 rows and 1 col"),
     ("stencil", {"w": np.ones((5, 4), int)}, TypeError, "w must be float32 or float64, got int64"),
     ("stencil", {"w": [[1.0]]}, TypeError, "w must be a floating-point array of this framework or NumPy, got list"),
@@ -309,10 +306,6 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 
 @BOTH
 @pytest.mark.parametrize(("problem", "changed", "error", "text"), BAD)
-def test_bad_arguments_get_the_same_error_from_both(
-    problem: str, changed: dict[str, Any], error: type[Exception], text: str, framework: str
-):
-    given = inputs(problem)
-    with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error) as raised:
-        public(framework, problem)(**{**given.arrays, **changed})
-    assert text in str(raised.value)
+def test_bad_arguments_get_the_same_error_from_both(problem, changed, error, text, framework):
+    with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error, match=re.escape(text)):
+        public(framework, problem)(**{**inputs(problem).arrays, **changed})
