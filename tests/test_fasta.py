@@ -10,10 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared import sequence_files
-from shared.sequences import GLOBINS, Record, SequenceError, read_fasta, substitution_matrix
-
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
-LENGTHS_BY_ACCESSION = {"P69905": 142, "P68871": 147, "P02144": 154, "Q8WWM9": 190, "Q9NPG2": 151}
+from shared.sequences import Record, SequenceError, read_fasta, substitution_matrix
 
 LETTERS_GOT = "expected letters A-Z or *, got"
 BAD_CONTENTS = {
@@ -168,12 +165,3 @@ def test_random_content_is_read_or_refused(tmp_path: Path, content: bytes) -> No
     else:
         assert len(records) >= 2
         assert all(record.name and re.fullmatch("[A-Z*]+", record.letters) for record in records)
-
-
-def test_globins_are_plain_proteins_of_known_lengths() -> None:
-    globins = read_fasta(GLOBINS)
-    assert len({record.name for record in globins}) == len(globins) >= 12
-    for name, letters, final_stop in globins:
-        assert not final_stop and set(letters) <= set(AMINO_ACIDS), name
-    lengths = {name.split("|")[1]: len(letters) for name, letters, _ in globins}
-    assert {accession: lengths.get(accession) for accession in LENGTHS_BY_ACCESSION} == LENGTHS_BY_ACCESSION
