@@ -359,12 +359,14 @@ def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_
     fewer[pair, row, col] = False
     more[pair, row, (col + 1) % 5] = True
     crossing[pair, :2, :2] = np.eye(2)[::-1]
-    worse = problem.judge("path", fewer, expected, inputs, "float32")
-    assert not worse.passed and f"in its score for pair {pair}, allowed " in worse.text
-    for wrong in (more, crossing):
-        assert problem.judge("path", wrong, expected, inputs, "float32").text == f"path is no alignment for pair {pair}"
-    numbers = problem.judge("path", matches.astype(np.float32), expected, inputs, "float32")
-    assert numbers.text == "path is float32 of shape (5, 7, 9), expected bool of shape (5, 7, 9)"
+    for wrong, text in (
+        (fewer, f"in its score for pair {pair}, allowed "),
+        (more, f"path is no alignment for pair {pair}"),
+        (crossing, f"path is no alignment for pair {pair}"),
+        (matches.astype(np.float32), "path is float32 of shape (5, 7, 9), expected bool of shape (5, 7, 9)"),
+    ):
+        verdict = problem.judge("path", wrong, expected, inputs, "float32")
+        assert not verdict.passed and text in verdict.text
 
 
 def test_another_alignment_that_is_as_good_passes():

@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run
 from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_scores
+from torch._dynamo.testing import CompileCounter
 from torch.autograd import forward_ad
 
 import jax_impl
@@ -141,20 +142,15 @@ def test_torch_marginals_of_a_compiled_function(variant):
 
 @pytest.mark.parametrize("variant", ["auto", "wavefront"])
 def test_torch_with_dynamic_shapes_compiles_once_for_all_sizes(variant):
-    function, graphs = functools.partial(torch_impl.smith_waterman, temperature=0.5, variant=variant), []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
-        graphs.append(graph)
-        return graph.forward
-
+    function, counter = functools.partial(torch_impl.smith_waterman, temperature=0.5, variant=variant), CompileCounter()
     torch._dynamo.reset()  # or what was compiled in other tests counts towards the limit
-    compiled = torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    dynamic = torch.compile(function, backend=counter, dynamic=True, fullgraph=True)
     for rows, cols in ((5, 8), (9, 4), (12, 13)):
         matrix = torch.randn(3, rows, cols, requires_grad=True)
-        scores, expected = compiled(matrix), function(matrix)
+        scores, expected = dynamic(matrix), function(matrix)
         torch.testing.assert_close(scores, expected)
         torch.testing.assert_close(*(torch.autograd.grad(result.sum(), matrix) for result in (scores, expected)))
-    assert len(graphs) == 1
+    assert counter.frame_count == 1
 
 
 @BOTH_BY_HAND
