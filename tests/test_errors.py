@@ -67,8 +67,7 @@ VALUES: Errors = {
 
 def parameter_types(name: str) -> Errors:
     numbers = {"str": "1", "NoneType": None, "list": [1.0]}
-    real = {"complex": 1j, "complex64": np.array(1j, np.complex64), "bool": True}
-    real[f"big-endian float64{NO_ORDER}"] = np.array(1.0, ">f8")
+    real = {"complex": 1j, "bool": True, f"big-endian float64{NO_ORDER}": np.array(1.0, ">f8")}
     errors = {f"{name}{NO_NUMBER}{shown}": {name: value} for shown, value in numbers.items()}
     return errors | {f"{name} must be real, got {shown}": {name: value} for shown, value in real.items()}
 

@@ -171,9 +171,6 @@ def test_every_third_family_validates() -> None:
         assert {*train, *validation} == {*chosen} and len(train) + len(validation) == len(chosen)
 
 
-# batches
-
-
 def made_up(name: str, columns: list[list[int]]) -> Family:
     """A family with these columns of the residues of its sequences, which are all alanine."""
     codes = tuple(np.zeros(len(residues), np.int32) for residues in columns)

@@ -26,7 +26,6 @@ from torch_impl.jax_bridge import from_jax
 
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 LENGTHS = torch.tensor([[6, 5], [2, 2], [4, 5], [5, 3]])  # SMURF's functions need two rows and columns
-BY_POSITION = pytest.mark.parametrize("by_position", [True, False])
 GAP, TEMPERATURE = torch.tensor([-0.7, 0.8], dtype=torch.float64)
 
 Tensor = torch.Tensor
@@ -98,24 +97,13 @@ def penalties(by_position: bool) -> list[Tensor]:
 
 
 X, COSTS, GAPS = ragged(), ragged(0.0, 4.0), ragged(-1.5, 0.0, seed=1)
+LINEAR = X, GAP, TEMPERATURE
 # our function, theirs of one pair, and values of their arguments
 IDENTITIES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], Sequence[Tensor]]] = {
-    "SMURF's sw ends on a match": (
-        ours(smith_waterman, "gap", "temperature", end="match"),
-        theirs.smurf_sw,
-        (X, GAP, TEMPERATURE),
-    ),
+    "SMURF's sw ends on a match": (ours(smith_waterman, "gap", "temperature", end="match"), theirs.smurf_sw, LINEAR),
+    "SMURF's nw is needleman_wunsch": (ours(needleman_wunsch, "gap", "temperature"), theirs.smurf_nw, LINEAR),
     "SMURF's sw_nogap is free_gap": (ours(free_gap, "temperature"), theirs.smurf_sw_nogap, (X, TEMPERATURE)),
-    "SMURF's nw is needleman_wunsch": (
-        ours(needleman_wunsch, "gap", "temperature"),
-        theirs.smurf_nw,
-        (X, GAP, TEMPERATURE),
-    ),
-    "deepblast's nw is needleman_wunsch with gaps by position": (
-        ours(program("decoder"), "A"),
-        theirs.deepblast_nw,
-        (X, GAPS),
-    ),
+    "deepblast's nw has gaps by position": (ours(program("decoder"), "A"), theirs.deepblast_nw, (X, GAPS)),
     "deepblast's sw is its nw without the first row and column": (
         lambda theta, a: needleman_wunsch(theta[:, 1:, 1:], LENGTHS - 1, gap=(theta + a)[:, 1:, 1:]),
         theirs.deepblast_sw,
@@ -135,12 +123,9 @@ for by_position in (True, False):
         functools.partial(theirs.dedal_sw_affine, temp=0.8),
         (X, *penalties(by_position)),
     )
-for gamma in (0.1, 1.0, 10.0):
-    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = (
-        ours(program("soft_dtw"), "gamma"),
-        theirs.soft_dtw,
-        (COSTS, torch.tensor(gamma).double()),
-    )
+for gamma in torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64):
+    function = ours(program("soft_dtw"), "gamma")
+    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = function, theirs.soft_dtw, (COSTS, gamma)
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
@@ -156,7 +141,7 @@ def test_dedal_of_a_single_row_or_column_is_its_single_matches():
     np.testing.assert_allclose(score, single, rtol=1e-12)
 
 
-@BY_POSITION
+@pytest.mark.parametrize("by_position", [True, False])
 def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(by_position):
     """Each is the answer somewhere, and where it is the best alignment, so are their matches."""
     found = set()
@@ -197,7 +182,6 @@ def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
 
 
 def test_hard_dtw_is_the_best_alignment_behind_the_wall():
-    """The path has the cells that the best alignment matches, and those that its gaps enter."""
     d = COSTS
     values, matches = program("hard_dtw")(d, LENGTHS)
     expected, paths = hard(theirs.soft_dtw, d, None)

@@ -61,9 +61,7 @@ def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths
 
 # in the default tier one problem, and the others by what auto is
 CASES = [
-    pytest.param(
-        problem, variant, marks=[] if problem == "smith_waterman" or variant == "fused" else [pytest.mark.slow]
-    )
+    pytest.param(problem, variant, marks=[pytest.mark.slow] * (problem != "smith_waterman" and variant != "fused"))
     for problem in ALIGNMENTS
     for variant in (VARIANTS if problem in ("smith_waterman", "smith_waterman_affine") else TWICE_IN_REVERSE)
 ]

@@ -1,8 +1,4 @@
-"""What users do: transforms of JAX and PyTorch around calls, closures, odd arrays, extreme numbers.
-
-Functions that are right to first order only, PyTorch's variants that scan and compiled functions, raise beyond it in a
-double backward, a derivative transform of torch.func and forward mode: none of them gives a wrong number.
-"""
+"""What users do: transforms of JAX and PyTorch around calls, closures, odd arrays, extreme numbers."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -267,7 +263,7 @@ def test_traced_lengths_of_any_type_are_clipped_to_the_matrix(dtype: str, rows: 
     assert float(got) == pytest.approx(float(reference.smith_waterman(matrix, (inside, 3))), rel=1e-5)
 
 
-# what is right to first order only
+# PyTorch's variants that scan and compiled functions are right to first order only: beyond it they raise
 
 # A variant is traced anew for each choice of what requires a gradient, which takes seconds: these for one argument of a
 # problem. The table of transforms has the others, and the similarity.

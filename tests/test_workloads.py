@@ -58,9 +58,6 @@ def assert_right(problem: str, result: np.ndarray, given: Any, pass_name: str) -
     return verdict
 
 
-# linear regression
-
-
 def test_the_points_are_drawn_from_the_documented_line():
     given = inputs(FIT, (200_000,))
     assert given.x.min() >= 0 and given.x.max() < 1
@@ -143,16 +140,13 @@ def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framew
     assert verdict.summary.startswith(f"a {result[0]:.6f}, b ") and f"least squares a {best[0]:.6f}" in verdict.summary
 
 
-# the stencil
-
-
-def test_the_reference_is_the_sum_over_three_neighbours():
+def test_the_reference_of_the_stencil_is_the_sum_over_three_neighbours():
     w = np.arange(1.0, 9.0).reshape(4, 2)
     # inner rows of the first column: 1 + 3 + 5 and 3 + 5 + 7; the second weighs (0, 9, 15, 0)
     assert stencil(w).tolist() == [[1, 0, 0], [1, 9, 9 * 4 + 15 * 6], [1, 15, 9 * 4 + 15 * 6], [1, 0, 0]]
 
 
-def test_the_gradient_of_the_reference_is_that_of_its_differences():
+def test_the_gradient_of_the_stencils_reference_is_that_of_its_differences():
     given, h = inputs("stencil"), 1e-6
     slope = gradient(given.w, given.cotangent).ravel()
     for number, step in enumerate(h * np.eye(given.w.size).reshape(-1, *given.w.shape)):
@@ -226,8 +220,6 @@ def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(
     (first,) = torch.autograd.grad(total(leaf), leaf)
     np.testing.assert_allclose(first, gradient(given.w, given.cotangent), atol=1e-12)
 
-
-# as the benchmark uses them
 
 # problem, pass, where the gate has the right result, and where a value of it is changed
 GATED = [(FIT, "train", "descent", 1)]
