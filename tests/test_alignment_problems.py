@@ -187,8 +187,6 @@ def test_a_new_shape_has_fewer_columns_or_more_where_there_are_not_enough(batch,
     assert (after.parameters, after.options, after.seed) == (before.parameters, before.options, before.seed)
 
 
-# the gate
-
 PASSES = ("score", "marginals", "hvp")  # whose results are numbers
 PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
 

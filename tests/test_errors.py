@@ -24,7 +24,6 @@ S = np.ones((4, 5), dtype=np.float32)
 BATCH = np.ones((3, 4, 5), dtype=np.float32)
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 
-
 NO_ARRAY = "similarity must be a floating-point array of this framework or NumPy, got "
 NOT_FLOATING = "similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got "
 NO_MATRIX = "similarity must have shape (rows, cols) or (batch, rows, cols), got "
@@ -35,7 +34,6 @@ OF_A_PAIR = "lengths must have shape (2,) for similarity of shape (4, 5), got "
 OF_A_BATCH = "lengths must have shape (3, 2) for similarity of shape (3, 4, 5), got "
 OUT_OF_RANGE = "lengths must be between 0 and (rows, cols) = (4, 5), got "
 LADDER = "'cell_loop', 'diagonal_loop', 'scan_cond', 'scan_select', 'batch_loop', 'vmap', 'wavefront', 'fused'"
-VARIANT = f"variant must be one of {LADDER}, 'auto', got "
 
 Errors = dict[str, dict[str, Any]]  # text -> arguments; similarity is S unless it is given
 
@@ -61,7 +59,7 @@ VALUES: Errors = {
     OUT_OF_RANGE + "(-1, 5)": {"lengths": np.array([-1, 5])},
     OUT_OF_RANGE + "(4, 6)": {"lengths": np.array([4, 6])},
     OUT_OF_RANGE + "(5, 5) for pair 1": {"similarity": BATCH, "lengths": np.array([[4, 5], [5, 5], [9, 9]])},
-    VARIANT + "'fastest'": {"variant": "fastest"},
+    f"variant must be one of {LADDER}, 'auto', got 'fastest'": {"variant": "fastest"},
 }
 
 

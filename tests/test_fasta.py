@@ -4,6 +4,7 @@ import bz2
 import gzip
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -105,9 +106,7 @@ def test_at_most_ten_faulty_records_are_named(tmp_path: Path, faulty: int, last:
     ("written", "letters", "final_stop"),
     [("ACD*", "ACD", True), ("AC\nd\n*", "ACD", True), ("A*CD", "A*CD", False), ("*A*C**", "*A*C*", True)],
 )
-def test_one_final_stop_is_left_out_and_others_are_letters(
-    tmp_path: Path, written: str, letters: str, final_stop: bool
-) -> None:
+def test_one_final_stop_is_left_out_and_others_are_letters(tmp_path, written, letters, final_stop) -> None:
     path = tmp_path / "stop.fasta"
     path.write_text(f">a\n{written}\n>b\nEF\n")
     assert read_fasta(path) == [Record("a", letters, final_stop), Record("b", "EF", False)]
@@ -140,11 +139,8 @@ def test_a_path_that_cannot_be_read_is_told_in_one_line(tmp_path: Path, monkeypa
         (tmp_path / "two\nlines.fasta", f"{readable}: no such file or directory"),
     ):
         assert message_of(path) == f"{str(path)!r}: {reason}"
-
-    def forbid(*_: object) -> None:  # file modes do not stop every user who may run the tests
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", forbid)
+    # file modes do not stop every user who may run the tests
+    monkeypatch.setattr(Path, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     assert message_of("secret").endswith(f"{readable}: permission denied")
 
 

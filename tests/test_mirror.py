@@ -233,14 +233,13 @@ print(json.dumps([name for name in ("jax", "torch") if name in sys.modules]))
 
 def settings() -> Any:
     """The settings of the process and of the calling thread."""
-    general = torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype()
-    of_thread = torch.get_default_device(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    flushes = sys.float_info.min / 2 == 0
-    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    of_jax = sorted(jax.config.values.items(), key=str), jax.numpy.zeros(0, float).dtype
     dynamo = torch._dynamo.config
+    of_torch = torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype()
+    of_thread = torch.get_default_device(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     compiling = dynamo.capture_scalar_outputs, dynamo.recompile_limit, functorch_config.donated_buffer
-    return repr((general, of_thread, flushes, handlers, of_jax, compiling, np.geterr(), dict(os.environ)))
+    of_jax = sorted(jax.config.values.items(), key=str), jax.numpy.zeros(0, float).dtype
+    others = np.geterr(), dict(os.environ), sys.float_info.min / 2, list(map(signal.getsignal, signal.valid_signals()))
+    return repr((of_torch, of_thread, compiling, of_jax, others))
 
 
 def test_a_compiled_call_puts_the_settings_back():

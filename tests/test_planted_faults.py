@@ -74,21 +74,12 @@ def states_of(problem: str, **options: bool) -> tuple[tuple[Choice, ...], ...]:
     return recurrence_of(problem, PROBLEMS[problem].options[0] | options).states
 
 
-def with_gaps_swapped(choice: Choice) -> Choice:
-    other = {"gap_open": "gap_extend", "gap_extend": "gap_open"}
-    return choice._replace(terms=tuple(other.get(term, term) for term in choice.terms))
-
-
 AFFINE = "smith_waterman_affine"
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no start": ("smith_waterman", {"states": (states_of("smith_waterman")[0][:-1],)}),
     "another end": ("smith_waterman", {"ends_among_choices": (0,)}),
     "ignored lengths": ("smith_waterman", {"may_end": lambda self, i, j, lengths: torch.ones_like(i + j < lengths[0])}),
-    "open and extend swapped": (
-        AFFINE,
-        {"states": tuple(tuple(map(with_gaps_swapped, own)) for own in states_of(AFFINE))},
-    ),
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),

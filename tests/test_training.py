@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -158,16 +159,10 @@ def test_a_damaged_or_other_checkpoint_is_refused_in_one_line(framework: str, tm
 
 
 @FRAMEWORK
-def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
-    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(framework, tmp_path, monkeypatch):
     trainer, path = TRAINERS[framework](Job()), tmp_path / "checkpoint"
     trainer.save(path, {"epoch": 1})
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "no space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "no space left on device")))
     with pytest.raises(OSError, match=f"no space left on device: '{path}'"):
         trainer.save(path, {"epoch": 2})
     assert trainer.load(path) == {"epoch": 1}
@@ -189,8 +184,6 @@ def test_pytorch_refuses_to_compile_a_step():
     with pytest.raises(ValueError, match="compiled must be False here"):
         TRAINERS["torch"](Job(), compiled=True)
 
-
-# the loop
 
 JOB = Job(pairs_per_family=4, epochs=3)
 TRAIN = (made_up_family("one", 1), made_up_family("two", 2))
