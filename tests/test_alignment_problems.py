@@ -37,7 +37,6 @@ def batch_of(**settings: Any) -> AlignmentInputs:
 
 
 def fasta_of(folder: Path, *sequences: str) -> str:
-    """The path of a file of these sequences."""
     path = folder / "mine.fasta"
     path.write_text("".join(f">{number}\n{sequence}\n" for number, sequence in enumerate(sequences)))
     return str(path)
@@ -267,7 +266,6 @@ class Gated(NamedTuple):
         return result
 
 
-# each problem once, and each dtype
 KINDS = [*zip(ALIGNMENTS, itertools.cycle(["float32", "float64"]), strict=False)]
 
 

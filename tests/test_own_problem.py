@@ -63,7 +63,6 @@ def made(path: Path, dtype: str = "float32") -> tuple[OwnProblem, OwnInputs]:
 
 
 def assert_right(problem: OwnProblem, result: np.ndarray, given: OwnInputs, pass_name: str) -> None:
-    """The gate lets the result pass, without a remark."""
     expected = problem.reference_results(given, [pass_name])
     verdict = problem.judge(pass_name, result, expected, given, str(given.cotangent.dtype))
     assert verdict.passed and verdict.summary is None, verdict.text

@@ -265,8 +265,7 @@ def test_traced_lengths_of_any_type_are_clipped_to_the_matrix(dtype: str, rows: 
 
 # PyTorch's variants that scan and compiled functions are right to first order only: beyond it they raise
 
-# A variant is traced anew for each choice of what requires a gradient, which takes seconds: these for one argument of a
-# problem. The table of transforms has the others, and the similarity.
+# a variant is traced anew for each choice of what requires a gradient, which takes seconds: each for one argument
 SCANS = [
     ("scan_cond", "needleman_wunsch", "gap"),
     pytest.param("batch_loop", "free_gap", "temperature", marks=pytest.mark.slow),
@@ -277,7 +276,6 @@ COMPILED = [
     ("fused", "needleman_wunsch", "similarity"),
     pytest.param("vmap", "smith_waterman", "gap", marks=pytest.mark.slow),
 ]
-# how an error ends
 USE = "use 'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
 
 
