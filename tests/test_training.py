@@ -80,8 +80,8 @@ def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
 @MODEL
 @FRAMEWORK
 def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
-    small = ragged(16)
-    wide = ragged(25)
+    small: Any = ragged(16)
+    wide: Any = ragged(25)
     for number, lengths in enumerate(small.lengths.T):  # around them other residues than in the small batch
         for pair, length in enumerate(lengths):
             wide[number][pair, :length] = small[number][pair, :length]

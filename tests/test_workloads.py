@@ -101,7 +101,7 @@ def test_pytorch_compiles_for_more_sizes_than_its_default_limit_allows(monkeypat
 def test_pytorch_gives_no_gradient_of_a_fit_rather_than_a_wrong_one():
     given = inputs(FIT)
     x, y, rate = (torch.tensor(value, dtype=torch.float64) for value in (given.x, given.y, 0.1))
-    call = functools.partial(torch_impl.linear_regression.fit, x, epochs=3, variant="eager_loop")
+    call: Any = functools.partial(torch_impl.linear_regression.fit, x, epochs=3, variant="eager_loop")
     with forward_ad.dual_level():
         dual, dual_rate = (forward_ad.make_dual(value, torch.ones_like(value)) for value in (y, rate))
         for derivative in (
