@@ -36,10 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First a long file that calls no native kernel: while one process runs it, the other compiles the kernels.
-
-    Then one that would be the last long one, and run for a minute while the other process has nothing left.
-    """
+    """First a long file that calls no native kernel, while the other process compiles them; then the next longest."""
     first = ("test_interpreted.py", "test_transform_matrix.py")
     items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
 

@@ -16,16 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import other_codes
+import other_codes as theirs
 import pytest
 import torch
 
 import jax_impl.backend
 from torch_impl import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine
+from torch_impl.jax_bridge import from_jax
 
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 LENGTHS = torch.tensor([[6, 5], [2, 2], [4, 5], [5, 3]])  # SMURF's functions need two rows and columns
-BY_POSITION = pytest.mark.parametrize("by_position", [True, False])
 GAP, TEMPERATURE = torch.tensor([-0.7, 0.8], dtype=torch.float64)
 
 Tensor = torch.Tensor
@@ -35,15 +35,11 @@ Tensor = torch.Tensor
 def on_the_page(package: str) -> dict[str, Any]:
     """The functions of the page's programs that import this package."""
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    functions = [
-        node
-        for program in programs
-        if f"from {package} import" in program
-        for node in ast.parse(program).body
-        if isinstance(node, ast.FunctionDef)
-    ]
     space = {"torch": torch, "jax": jax, "jnp": jnp, **vars(sys.modules[package])}
-    exec(compile(ast.Module(list(functions), []), str(PAGE), "exec"), space)
+    for program in programs:
+        if f"from {package} import" in program:
+            functions = [node for node in ast.parse(program).body if isinstance(node, ast.FunctionDef)]
+            exec(compile(ast.Module([*functions], []), str(PAGE), "exec"), space)
     return space
 
 
@@ -51,7 +47,7 @@ def program(name: str) -> Callable[..., Any]:
     return on_the_page("torch_impl")[name]
 
 
-def of_each_pair(formula: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+def of_each_pair(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A formula for one pair, as a function of a batch that cuts each pair to its lengths."""
 
     def function(*values: Any) -> Tensor:
@@ -59,15 +55,15 @@ def of_each_pair(formula: Callable[..., Tensor], **options: Any) -> Callable[...
             [value[b, :rows, :cols] if isinstance(value, Tensor) and value.ndim else value for value in values]
             for b, (rows, cols) in enumerate(LENGTHS.tolist())
         ]
-        return torch.stack([formula(*pair, **options) for pair in pairs])
+        return torch.stack([formula(*pair) for pair in pairs])
 
     return function
 
 
-def assert_same(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], values: Sequence[Tensor]) -> None:
+def assert_same(one: Callable[..., Tensor], other: Callable[..., Tensor], values: Sequence[Tensor]) -> None:
     """The same scores, and the same derivatives for every value through a random cotangent."""
     results = []
-    for function in (ours, theirs):
+    for function in (one, other):
         inputs = [value.detach().clone().requires_grad_() for value in values]
         scores = function(*inputs)
         results.append([scores.detach(), *torch.autograd.grad(scores, inputs, some(*scores.shape, low=0.5, high=1.5))])
@@ -78,7 +74,7 @@ def assert_same(ours: Callable[..., Tensor], theirs: Callable[..., Tensor], valu
 def hard(formula: Callable[..., Tensor], matrix: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     """Values of a hard formula, and where its best paths add a cell of the matrix: the derivative of a maximum."""
     matrix = matrix.detach().requires_grad_()
-    values = formula(matrix, *others)
+    values = of_each_pair(formula)(matrix, *others)
     return values.detach(), torch.autograd.grad(values.sum(), matrix)[0]
 
 
@@ -90,9 +86,9 @@ def ragged(low: float = -2.0, high: float = 2.0, seed: int = 0) -> Tensor:
     return some(len(LENGTHS), *LENGTHS.amax(0).tolist(), low=low, high=high, seed=seed)
 
 
-def affine(x: Tensor, gap: Tensor, opening: Tensor, temperature: Tensor, **turns: Any) -> Tensor:
-    """smith_waterman_affine, its arguments in SMURF's order."""
-    return smith_waterman_affine(x, LENGTHS, gap_open=opening, gap_extend=gap, temperature=temperature, **turns)
+def ours(function: Callable[..., Tensor], *names: str, **options: Any) -> Callable[..., Tensor]:
+    """One of our functions of the ragged batch, its other arguments by position, in this order."""
+    return lambda x, *values: function(x, LENGTHS, **dict(zip(names, values, strict=True)), **options)
 
 
 def penalties(by_position: bool) -> list[Tensor]:
@@ -101,58 +97,41 @@ def penalties(by_position: bool) -> list[Tensor]:
 
 
 X, COSTS, GAPS = ragged(), ragged(0.0, 4.0), ragged(-1.5, 0.0, seed=1)
-# what equals what, of which values
+LINEAR = X, GAP, TEMPERATURE
+# our function, theirs of one pair, and values of their arguments
 IDENTITIES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], Sequence[Tensor]]] = {
-    "SMURF's sw ends on a match": (
-        lambda x, gap, t: smith_waterman(x, LENGTHS, gap=gap, temperature=t, end="match"),
-        of_each_pair(other_codes.smurf_sw),
-        (X, GAP, TEMPERATURE),
-    ),
-    "SMURF's sw_nogap is free_gap": (
-        lambda x, t: free_gap(x, LENGTHS, temperature=t),
-        of_each_pair(other_codes.smurf_sw_nogap),
-        (X, TEMPERATURE),
-    ),
-    "SMURF's nw is needleman_wunsch": (
-        lambda x, gap, t: needleman_wunsch(x, LENGTHS, gap=gap, temperature=t),
-        of_each_pair(other_codes.smurf_nw),
-        (X, GAP, TEMPERATURE),
-    ),
-    "deepblast's nw is needleman_wunsch with gaps by position": (
-        lambda theta, a: program("decoder")(theta, LENGTHS, A=a),
-        of_each_pair(other_codes.deepblast_nw),
-        (X, GAPS),
-    ),
+    "SMURF's sw ends on a match": (ours(smith_waterman, "gap", "temperature", end="match"), theirs.smurf_sw, LINEAR),
+    "SMURF's nw is needleman_wunsch": (ours(needleman_wunsch, "gap", "temperature"), theirs.smurf_nw, LINEAR),
+    "SMURF's sw_nogap is free_gap": (ours(free_gap, "temperature"), theirs.smurf_sw_nogap, (X, TEMPERATURE)),
+    "deepblast's nw has gaps by position": (ours(program("decoder"), "A"), theirs.deepblast_nw, (X, GAPS)),
     "deepblast's sw is its nw without the first row and column": (
         lambda theta, a: needleman_wunsch(theta[:, 1:, 1:], LENGTHS - 1, gap=(theta + a)[:, 1:, 1:]),
-        of_each_pair(other_codes.deepblast_sw),
+        theirs.deepblast_sw,
         (X, GAPS),
     ),
 }
 for turns in itertools.product((True, False), repeat=2):
     options = dict(zip(("restrict_turns", "penalize_turns"), turns, strict=True))
     IDENTITIES[f"sw_affine of SMURF and SoftAlign's fork takes the extension first {turns}"] = (
-        functools.partial(affine, **options),
-        of_each_pair(other_codes.smurf_sw_affine, **options),
+        ours(smith_waterman_affine, "gap_extend", "gap_open", "temperature", **options),
+        functools.partial(theirs.smurf_sw_affine, **options),
         (X, GAPS, ragged(-3.0, 0.0, seed=2), TEMPERATURE) if turns[0] else (X, GAP, GAP - 1, TEMPERATURE),
     )
 for by_position in (True, False):
     IDENTITIES[f"DEDAL is ours and the single matches {by_position}"] = (
-        lambda s, *gaps: program("dedal")(s, LENGTHS, *gaps, temp=0.8),
-        of_each_pair(other_codes.dedal_sw_affine, temp=0.8),
+        ours(program("dedal"), "gap_open", "gap_extend", temp=0.8),
+        functools.partial(theirs.dedal_sw_affine, temp=0.8),
         (X, *penalties(by_position)),
     )
-for gamma in (0.1, 1.0, 10.0):
-    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = (
-        lambda d, gamma: program("soft_dtw")(d, LENGTHS, gamma),
-        of_each_pair(other_codes.soft_dtw),
-        (COSTS, torch.tensor(gamma).double()),
-    )
+for gamma in torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64):
+    function = ours(program("soft_dtw"), "gamma")
+    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = function, theirs.soft_dtw, (COSTS, gamma)
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_another_code_is_one_of_our_functions(identity):
-    assert_same(*IDENTITIES[identity])
+    function, formula, values = IDENTITIES[identity]
+    assert_same(function, of_each_pair(formula), values)
 
 
 def test_dedal_of_a_single_row_or_column_is_its_single_matches():
@@ -162,14 +141,14 @@ def test_dedal_of_a_single_row_or_column_is_its_single_matches():
     np.testing.assert_allclose(score, single, rtol=1e-12)
 
 
-@BY_POSITION
+@pytest.mark.parametrize("by_position", [True, False])
 def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(by_position):
     """Each is the answer somewhere, and where it is the best alignment, so are their matches."""
     found = set()
     for seed, level in itertools.product(range(4), (-3.0, 0.0, 1.0)):
         sim_mat = ragged(level - 1.5, level + 1.5, seed=seed)
         scores, matches = program("hard_dedal")(sim_mat, LENGTHS, *penalties(by_position))
-        expected, paths = hard(of_each_pair(other_codes.dedal_sw_affine, temp=None), sim_mat, *penalties(by_position))
+        expected, paths = hard(functools.partial(theirs.dedal_sw_affine, temp=None), sim_mat, *penalties(by_position))
         np.testing.assert_allclose(scores, expected, rtol=1e-12)
         counts = paths.sum((1, 2))
         found |= set(counts.clamp(max=2).tolist())
@@ -182,7 +161,7 @@ def test_a_band_of_soft_dtw_is_infinite_costs_outside():
     outside = torch.from_numpy(abs(i - j) > 2)
     assert_same(
         lambda d, gamma: program("soft_dtw")(d.masked_fill(outside, torch.inf), LENGTHS[:1], gamma),
-        lambda d, gamma: other_codes.soft_dtw(d[0, :, :5], gamma, bandwidth=2)[None],
+        lambda d, gamma: theirs.soft_dtw(d[0, :, :5], gamma, bandwidth=2)[None],
         (some(1, 6, 6, low=0.0, high=4.0), TEMPERATURE),
     )
 
@@ -195,7 +174,7 @@ def test_soft_dtw_without_any_path_is_huge():
 
 def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
     d, gamma = ragged(0.0, 4.0).requires_grad_(), TEMPERATURE.clone().requires_grad_()
-    expected = other_codes.soft_dtw(d[0], gamma)
+    expected = theirs.soft_dtw(d[0], gamma)
     (visits,) = torch.autograd.grad(expected, d)
     value = program("soft_dtw")(d, LENGTHS, gamma)[0]
     (slope,) = torch.autograd.grad(value, gamma)
@@ -203,26 +182,20 @@ def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
 
 
 def test_hard_dtw_is_the_best_alignment_behind_the_wall():
-    """The path has the cells that the best alignment matches, and those that its gaps enter."""
     d = COSTS
     values, matches = program("hard_dtw")(d, LENGTHS)
-    expected, paths = hard(of_each_pair(other_codes.soft_dtw), d, None)
+    expected, paths = hard(theirs.soft_dtw, d, None)
     np.testing.assert_allclose(values, expected, rtol=1e-12)
     assert matches[:, 0, 0].all() and (paths[matches] == 1).all()
 
 
-def test_soft_dtw_in_jax_is_the_same():
-    """Through JAX's own derivatives, the second ones too."""
-    function = on_the_page("jax_impl")["soft_dtw"]
-    d, direction = ragged(0.0, 4.0).requires_grad_(), ragged(seed=1)
-    expected = of_each_pair(other_codes.soft_dtw)(d, TEMPERATURE)
-    (visits,) = torch.autograd.grad(expected.sum(), d, create_graph=True)
-    (changes,) = torch.autograd.grad((visits * direction).sum(), d)
+def test_soft_dtw_in_jax_has_the_same_values_and_two_derivatives():
+    soft_dtw, direction = from_jax(on_the_page("jax_impl")["soft_dtw"]), ragged(seed=1)
+
+    def slopes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda d: (torch.autograd.grad(function(d).sum(), d, create_graph=True)[0] * direction).sum((1, 2))
+
+    one, other = lambda d: soft_dtw(d, LENGTHS, 0.8), lambda d: of_each_pair(theirs.soft_dtw)(d, TEMPERATURE)
     with jax_impl.backend.precision("float64"):
-        total = lambda d: function(d, jnp.asarray(LENGTHS), 0.8).sum()  # noqa: E731
-        at, along = jnp.asarray(d.detach()), jnp.asarray(direction)
-        value, jax_visits = jax.value_and_grad(total)(at)
-        jax_changes = jax.grad(lambda d: (jax.grad(total)(d) * along).sum())(at)
-    np.testing.assert_allclose(value, expected.detach().sum(), rtol=1e-9)
-    np.testing.assert_allclose(jax_visits, visits.detach(), atol=1e-9)
-    np.testing.assert_allclose(jax_changes, changes, atol=1e-9)
+        assert_same(one, other, [COSTS])
+        assert_same(slopes(one), slopes(other), [COSTS])

@@ -1,9 +1,10 @@
 """Checks that cannot fail are worth nothing: each kind of check is shown an implementation with a planted fault.
 
 The faults are planted in PyTorch's recurrence, sweep or arguments, and in wrappers of JAX's function; the comparison
-that test_parity.py makes, and the properties of test_properties.py, must notice.
+that test_parity.py makes must notice, in float32 too, where it allows most.
 """
 
+import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -19,7 +20,7 @@ import jax_impl.backend
 import torch_impl
 import torch_impl.alignment
 from shared.alignments import ANYWHERE, Choice, Recurrence, recurrence_of
-from shared.tolerances import LOWEST, TOLERANCES
+from shared.tolerances import TOLERANCES
 from torch_impl import plain_loops, recurrences, sweeps
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -35,12 +36,12 @@ def expected(problem: str) -> tuple[Inputs, Result]:
 INPUTS, EXPECTED = expected("smith_waterman")
 
 
-def compare(result: Result, dtype: str, problem: str = "smith_waterman") -> None:
+def compare(result: Result, dtype: str = "float32", problem: str = "smith_waterman") -> None:
     inputs, wanted = expected(problem)
     assert_parity(result, wanted, dtype, inputs.parameters["temperature"])
 
 
-def compare_torch(dtype: str, problem: str = "smith_waterman") -> None:
+def compare_torch(problem: str, dtype: str = "float32") -> None:
     options = PROBLEMS[problem].options[0]
     compare(run("torch", expected(problem)[0], dtype, "diagonal_loop", problem=problem, **options), dtype, problem)
 
@@ -59,7 +60,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **changes: Any) -> None
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_parity_is_green_without_a_fault(problem, dtype, monkeypatch):
     plant(monkeypatch, problem, name="the same")
-    compare_torch(dtype, problem)
+    compare_torch(problem, dtype)
     wanted = expected(problem)[1]
     compare(wanted._replace(**as_dtype(wanted, dtype)), dtype, problem)
 
@@ -73,125 +74,59 @@ def states_of(problem: str, **options: bool) -> tuple[tuple[Choice, ...], ...]:
     return recurrence_of(problem, PROBLEMS[problem].options[0] | options).states
 
 
-def without_start(problem: str) -> tuple[tuple[Choice, ...], ...]:
-    return tuple(tuple(choice for choice in choices if choice.neighbour) for choices in states_of(problem))
-
-
-def renamed(problem: str, names: dict[str, str]) -> tuple[tuple[Choice, ...], ...]:
-    """With other terms instead of some."""
-    return tuple(
-        tuple(choice._replace(terms=tuple(names.get(term, term) for term in choice.terms)) for choice in choices)
-        for choices in states_of(problem)
-    )
-
-
-def last_of_the_matrix(self, i, j, lengths):
-    return (i == 4) & (j == 7)
-
-
-AFFINE, SWAPPED = "smith_waterman_affine", {"gap_open": "gap_extend", "gap_extend": "gap_open"}
+AFFINE = "smith_waterman_affine"
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "the gap's weight": ("smith_waterman", {"states": renamed("smith_waterman", {"gap": "temperature"})}),
-    "no gap": ("needleman_wunsch", {"states": states_of("free_gap")}),
-    "no start": ("smith_waterman", {"states": without_start("smith_waterman")}),
-    "open and extend swapped": (AFFINE, {"states": renamed(AFFINE, SWAPPED)}),
+    "no start": ("smith_waterman", {"states": (states_of("smith_waterman")[0][:-1],)}),
+    "another end": ("smith_waterman", {"ends_among_choices": (0,)}),
+    "ignored lengths": ("smith_waterman", {"may_end": lambda self, i, j, lengths: torch.ones_like(i + j < lengths[0])}),
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
-    "no start of an affine alignment": (AFFINE, {"states": without_start(AFFINE)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
-    "a border that is lowest": ("free_gap", {"border": lambda self, parameters, diagonal: (LOWEST,)}),
     "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, diagonal: (p["gap"] * (diagonal + 1),)}),
-    "an end at the matrix's corner": ("needleman_wunsch", {"may_end": last_of_the_matrix}),
-    "a free end at the matrix's corner": ("free_gap", {"may_end": last_of_the_matrix}),
     "no gaps beside an empty sequence": ("needleman_wunsch", {"empty_score": lambda self, parameters, lengths: 0.0}),
 }
 
 
-@DTYPES
 @pytest.mark.parametrize("fault", FAULTS)
-def test_parity_sees_a_fault_in_a_recurrence(fault, dtype, monkeypatch):
+def test_parity_sees_a_fault_in_a_recurrence(fault, monkeypatch):
     problem, changes = FAULTS[fault]
     plant(monkeypatch, problem, **changes)
     with pytest.raises(AssertionError, match=r"^score is"):
-        compare_torch(dtype, problem)
+        compare_torch(problem)
 
 
-@DTYPES
-def test_parity_sees_a_border_without_a_gradient(dtype, monkeypatch):
-    detached = lambda self, parameters, diagonal: (parameters["gap"].detach() * (diagonal + 2),)  # noqa: E731
-    plant(monkeypatch, "needleman_wunsch", border=detached)
-    with pytest.raises(AssertionError, match=r"^gap is"):
-        compare_torch(dtype, "needleman_wunsch")
-
-
-@DTYPES
-def test_parity_sees_a_shift_that_is_off_by_one(dtype, monkeypatch):
-    for module, problem in ((plain_loops, "smith_waterman"), (sweeps, "needleman_wunsch")):
-        monkeypatch.setattr(module, "left_keeps", module.up_keeps)
-        with pytest.raises(AssertionError, match=r"^score"):
-            compare_torch(dtype, problem)
-
-
-@DTYPES
-def test_parity_sees_another_end_and_ignored_lengths(dtype, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "name", "fault", "problem"),
+    [
+        (plain_loops, "left_keeps", plain_loops.up_keeps, "smith_waterman"),
+        (sweeps, "left_keeps", sweeps.up_keeps, "needleman_wunsch"),
+        (recurrences, "smooth_maximum", lambda values, temperature, dim: values.amax(dim), "smith_waterman"),
+    ],
+)
+def test_parity_sees_a_shift_that_is_off_by_one_and_a_hard_maximum(module, name, fault, problem, monkeypatch):
+    monkeypatch.setattr(module, name, fault)
     with pytest.raises(AssertionError, match=r"^score"):
-        compare(run("torch", INPUTS, dtype, "diagonal_loop", end="match"), dtype)
-    plant(monkeypatch, "smith_waterman", may_end=lambda self, i, j, lengths: torch.ones_like((i + j) < lengths[0]))
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare_torch(dtype)
+        compare_torch(problem)
 
 
-@DTYPES
-def test_parity_sees_a_maximum_that_is_not_smooth(dtype, monkeypatch):
-    monkeypatch.setattr(recurrences, "smooth_maximum", lambda values, temperature, dim: values.amax(dim))
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare_torch(dtype)
-
-
-class Scaled(torch.autograd.Function):
-    """The identity, with a gradient times a factor: the score stays right."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, factor: Any) -> torch.Tensor:
-        ctx.factor = factor
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0] * ctx.factor, None
-
-
-@DTYPES
 @pytest.mark.parametrize(
     ("problem", "name"),
     [(problem, name) for problem, (parameters, _) in PROBLEMS.items() for name in ("similarity", *parameters)],
 )
-def test_parity_sees_one_wrong_gradient_and_names_it(problem, name, dtype):
+def test_parity_sees_one_wrong_gradient_and_names_it(problem, name):
     def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
         arguments = {"similarity": similarity, **parameters}
-        arguments[name] = Scaled.apply(arguments[name], 1.01)
+        arguments[name] = 1.01 * arguments[name] - 0.01 * arguments[name].detach()
         return getattr(torch_impl, problem)(lengths=lengths, **arguments)
 
     with pytest.raises(AssertionError, match=f"^{name} is"):
-        compare(run_function("torch", faulty, expected(problem)[0], dtype), dtype, problem)
-
-
-def lost_temperature(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-    """Has the gradient of log-sum-exp(x / T) instead of T * log-sum-exp(x / T)."""
-    lost = Scaled.apply(similarity, 1 / parameters["temperature"].detach()[:, None, None])
-    return torch_impl.smith_waterman(lost, lengths, **parameters)
+        compare(run_function("torch", faulty, expected(problem)[0], "float32"), problem=problem)
 
 
 def leaking_padding(similarity: Any, lengths: Any, **parameters: Any) -> Any:
     leaking = 1e-3 * similarity.nan_to_num(0, 0, 0).sum((1, 2))
     return torch_impl.smith_waterman(similarity, lengths, **parameters) + leaking - leaking.detach()
-
-
-def masked_result(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-    """Protects the value by where() on the result, which does not protect the gradient."""
-    masked = jnp.where(jnp.isfinite(similarity), jnp.sqrt(jnp.abs(similarity)) ** 2 * jnp.sign(similarity), 0.0)
-    return jax_impl.smith_waterman(masked, lengths, **parameters)
 
 
 def through_float32(similarity: Any, lengths: Any, **parameters: Any) -> Any:
@@ -201,11 +136,7 @@ def through_float32(similarity: Any, lengths: Any, **parameters: Any) -> Any:
 @pytest.mark.parametrize(
     ("framework", "faulty", "dtype", "seen"),
     [
-        ("torch", lost_temperature, "float32", "similarity"),
-        ("torch", lost_temperature, "float64", "similarity"),
         ("torch", leaking_padding, "float32", "similarity"),
-        ("torch", leaking_padding, "float64", "similarity"),
-        ("jax", masked_result, "float64", "similarity"),
         ("jax", through_float32, "float64", "score"),
     ],
 )
@@ -214,40 +145,18 @@ def test_parity_sees_a_faulty_function(framework, faulty, dtype, seen):
         compare(run_function(framework, faulty, INPUTS, dtype, {"jax": "quick", "torch": "eager"}[framework]), dtype)
 
 
-def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
-    # a gradient that gives a tie to one of its choices alone; only where the temperature is low do scores not show it
-    def step(recurrence, parameters, s, diagonal, left, up):
-        matched, gap = diagonal[0] + s, parameters["gap"]
-        choices = torch.stack((matched, left[0] + gap, up[0] + gap, s), dim=-1)
-        h = recurrences.smooth_maximum(choices, parameters["temperature"], dim=-1)
-        first = choices.gather(-1, choices.argmax(-1, keepdim=True)).squeeze(-1)
-        return (first + (h - first).detach(),), first + (h - first).detach()
-
-    ones = INPUTS._replace(similarity=np.where(np.isfinite(INPUTS.similarity), 1.0, np.nan))
-    wanted = reference_result(ones, end="any")
-    monkeypatch.setattr(sweeps, "recurrence_step", step)
-    monkeypatch.setattr(sweeps, "PLAIN_LOOPS", {})
-    with pytest.raises(AssertionError, match=r"^similarity"):
-        assert_parity(
-            run("torch", ones, "float64", "diagonal_loop", end="any"),
-            wanted,
-            "float64",
-            ones.parameters["temperature"],
-        )
-
-
 @pytest.mark.parametrize("what", ["score", "similarity", "gap", "temperature"])
 def test_parity_sees_one_value_that_is_not_finite(what):
     for poison in (np.nan, np.inf, -np.inf):
         bad = EXPECTED._replace(**as_dtype(EXPECTED, "float32"))
         (bad.score if what == "score" else bad.gradients[what]).flat[-1] = poison
         with pytest.raises(AssertionError, match=f"^{what} is"):
-            compare(bad, "float32")
+            compare(bad)
 
 
 def test_parity_sees_another_dtype_or_shape():
     with pytest.raises(AssertionError, match=r"^score has dtype float64, expected float32"):
-        compare(EXPECTED, "float32")
+        compare(EXPECTED)
     with pytest.raises(AssertionError, match=r"^score has shape \(1,\), expected \(6,\)"):
         compare(EXPECTED._replace(score=EXPECTED.score[:1]), "float64")
 
@@ -259,13 +168,10 @@ def test_parity_is_as_strict_as_the_table_says(dtype, name):
     allowed = {"score": tolerance.score, "similarity": tolerance.marginals}.get(name, tolerance.gradient)
     exact = EXPECTED._replace(**as_dtype(EXPECTED, "float64"))
     pair = int(np.argmax(np.abs(EXPECTED.score)))  # where the bounds are widest
-    for factor, passes in ((0.4, True), (30.0, False)):
+    for factor, outcome in ((0.4, contextlib.nullcontext()), (30.0, pytest.raises(AssertionError, match=f"^{name}"))):
         score, gradients = exact.score.copy(), {k: v.copy() for k, v in exact.gradients.items()}
         values = score if name == "score" else gradients[name]
         values[pair] += factor * allowed * max(1.0, float(np.abs(values).max()))
         moved = Result(score.astype(dtype), {k: v.astype(dtype) for k, v in gradients.items()}, exact.cotangent)
-        if passes:
+        with outcome:
             compare(moved, dtype)
-        else:
-            with pytest.raises(AssertionError, match=f"^{name}"):
-                compare(moved, dtype)

@@ -61,9 +61,7 @@ def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths
 
 # in the default tier one problem, and the others by what auto is
 CASES = [
-    pytest.param(
-        problem, variant, marks=[] if problem == "smith_waterman" or variant == "fused" else [pytest.mark.slow]
-    )
+    pytest.param(problem, variant, marks=[pytest.mark.slow] * (problem != "smith_waterman" and variant != "fused"))
     for problem in ALIGNMENTS
     for variant in (VARIANTS if problem in ("smith_waterman", "smith_waterman_affine") else TWICE_IN_REVERSE)
 ]
@@ -75,9 +73,7 @@ def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
     check_derivatives(problem, variant, numbers(2, 2, 2), np.array([[2, 2], [1, 2]], np.uint8), values)
 
 
-@pytest.mark.parametrize(
-    "variant", ["fused", *(pytest.param(v, marks=pytest.mark.slow) for v in ("scan_select", "wavefront"))]
-)
+@pytest.mark.parametrize("variant", ["fused", pytest.param("wavefront", marks=pytest.mark.slow)])
 def test_gaps_by_position_of_one_pair_pass_strict_checks(variant):
     values = {"gap": numbers(2, 2), "temperature": jnp.ones(())}
     check_derivatives("needleman_wunsch", variant, numbers(2, 2), np.array([1, 2]), values)
@@ -88,8 +84,7 @@ def test_best_alignments_and_bfloat16_pass_strict_checks(problem):
     function, similarity = getattr(jax_impl, problem), numbers(2, 2, 2).astype(jnp.bfloat16)
     scores, matches = jax_impl.best_alignment(function, similarity, np.array([[2, 2], [1, 2]]))
     assert scores.dtype == function(similarity).dtype == jnp.bfloat16
-    assert jnp.isfinite(scores).all()
-    assert matches.shape == (2, 2, 2)
+    assert jnp.isfinite(scores).all() and matches.shape == (2, 2, 2)
 
 
 @pytest.mark.parametrize("variant", variant_names("linear_regression"))
@@ -100,5 +95,4 @@ def test_linear_regression_passes_strict_checks(variant):
 @pytest.mark.parametrize("variant", variant_names("stencil"))
 def test_stencils_and_their_gradients_pass_strict_checks(variant):
     value, gradient = jax.value_and_grad(lambda w: stencil(w, variant=variant).sum())(numbers(3, 2))
-    assert jnp.isfinite(value)
-    assert jnp.isfinite(gradient).all()
+    assert jnp.isfinite(value) and jnp.isfinite(gradient).all()

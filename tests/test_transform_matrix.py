@@ -6,7 +6,6 @@ on every rung. Here some of them run again, in float64: no transform asks which 
 
 import functools
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,9 @@ RECORDED: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {
     (result.case.framework, result.case.problem, result.case.variant): result.details.get("outcomes", {})
     for result in RECORD.results
 }
-# first one function and variant of each framework, then what is tried in the slow tier alone
-SHOWN = [
-    ("jax", "smith_waterman", "fused"),
-    ("torch", "smith_waterman", "fused"),
+# of each framework one function and variant, and what is tried in the slow tier alone
+SHOWN = [("jax", "smith_waterman", "fused"), ("torch", "smith_waterman", "fused")]
+SLOW = [
     ("jax", "needleman_wunsch", "wavefront"),
     ("jax", "free_gap", "vmap"),
     ("torch", "smith_waterman_affine", "wavefront"),
@@ -42,8 +40,8 @@ SHOWN = [
     ("torch", "free_gap", "diagonal_loop"),
 ]
 CASES = [
-    pytest.param(*key, name, marks=[pytest.mark.slow] if number > 1 else [])
-    for number, key in enumerate(SHOWN)
+    pytest.param(*key, name, marks=[pytest.mark.slow] if key in SLOW else [])
+    for key in SHOWN + SLOW
     for name in transforms_of(key[0])
 ]
 
@@ -130,11 +128,7 @@ class Model(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("variant", "strict"),
-    [
-        ("fused", False),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("fused", True), ("wavefront", True))),
-    ],
+    ("variant", "strict"), [("fused", False), pytest.param("wavefront", True, marks=pytest.mark.slow)]
 )
 def test_torch_exports_derivatives_for_any_batch_size(variant, strict):
     similarity, lengths, parameters, *_ = case("smith_waterman")[0]
@@ -151,15 +145,12 @@ def test_torch_says_what_to_export_instead_of_another_gradient():
     def closed(similarity: torch.Tensor, lengths: None = None) -> torch.Tensor:
         return torch_impl.smith_waterman(similarity, lengths)
 
-    class Module(torch.nn.Module):
-        def __init__(self, gradient: Callable[[torch.Tensor], torch.Tensor]) -> None:
-            super().__init__()
-            self.forward = gradient
-
     for gradient in (
         lambda s: torch_impl.marginals(closed, s),
         lambda s: torch_impl.hessian_vector_product(closed, s, s),
         torch.func.grad(lambda s: closed(s).sum()),
     ):
+        module = torch.nn.Module()
+        module.forward = gradient
         with pytest.raises(RuntimeError, match="export marginals or hessian_vector_product of a public function"):
-            torch.export.export(Module(gradient), (torch.ones(2, 3, 3),))
+            torch.export.export(module, (torch.ones(2, 3, 3),))
