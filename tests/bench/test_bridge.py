@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hand_made import blocks_of_workers, case, facts, record, steady
-from in_process import assert_refused, run_here
+from in_process import run_here
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
@@ -78,19 +78,6 @@ def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through
     assert "PyTorch vmap score" in [row.case for row in absent]
     cases, (row,) = BRIDGE.cases(SETTINGS, {"jax": able["jax"]}, ["batch"])
     assert (cases, row.reason) == ([], "PyTorch is missing")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "bridge goes with alignments, not with stencil"),
-        ("--pass path", "bridge goes with --pass score or marginals or hvp, got path"),
-        ("--framework jax", "bridge needs both frameworks, got --framework jax"),
-        ("--python jax=python3", "bridge needs both frameworks in the interpreter that runs it"),
-    ],
-)
-def test_a_question_that_the_bridge_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_here("bridge", *arguments.split()), text)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import recorded
 from command_line import without
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import Ended, run_here, use_numpy_workers
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
@@ -49,29 +49,6 @@ def test_a_training_that_does_not_reach_the_quality_has_no_time():
     for result in made.results:
         result.blocks, result.details["processes"] = [], []
     assert not LEARNING.answer(made).tables and not list(LEARNING.plots(made))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem learn_alignment", "learn_alignment goes with the question learning, not with speed"),
-        ("learning --problem stencil", "learning goes with learn_alignment, not with stencil"),
-        ("--model encoder", "--model goes with --problem learn_alignment, not with smith_waterman"),
-        ("learning --gap -2", "--gap goes with --problem"),
-        ("learning --rounds 9", "--rounds goes with the question speed"),
-        ("learning --model transformer", "unknown model 'transformer'; known: matrix, encoder"),
-        ("learning --variant vmap", "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto"),
-        ("learning --families nowhere", "nowhere"),
-        ("learning --checkpoints one.sto/kept", "one.sto/kept: Not a directory"),
-        ("learning --families .", "one.sto': expected at least 2 sequences, got only 'a'"),
-    ],
-)
-def test_a_question_that_learning_cannot_answer_is_refused(
-    arguments: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    (tmp_path / "one.sto").write_text("# STOCKHOLM 1.0\na ACDEF\n//\n")  # one sequence
-    monkeypatch.chdir(tmp_path)
-    assert_refused(run_here(*arguments.split()), text)
 
 
 # whole runs

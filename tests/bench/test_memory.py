@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hand_made import case, ended, facts, record
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import Ended, run_here, use_numpy_workers
 from rendered import html_report
 
 from shared.bench.cases import Settings
@@ -242,16 +242,3 @@ def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: p
     ended = run_memory(*small, "--memory", "1GiB")
     assert ended.code == 2
     assert ended.err[-1].endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "memory goes with alignments, not with stencil"),
-        ("--input globins", "memory goes with --input random, got 'globins'"),
-        ("--batch 3", "memory seeks the largest batch: leave out --batch"),
-        ("--memory nanGB", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'"),
-    ],
-)
-def test_a_question_that_memory_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_memory(*arguments.split()), text)

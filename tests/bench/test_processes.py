@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from hand_made import case, facts, plan_of, record, right
-from in_process import assert_refused, run_here
+from in_process import run_here
 
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import usable_cores
@@ -52,22 +52,6 @@ def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
     assert {(name, label): start.threads for (name, label), start in starts.items()} == {
         (name, label): threads for name in ("jax", "torch") for label, threads in ((ALL, 2), (ONE, 1), (TWO, 1))
     }
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--processes 1", "processes must have a number above 1, such as 2 or 1,2,4, got '1'"),
-        ("--processes 2 --batch 1", "2 processes need a pair each, got 1"),
-        ("--processes 1,99", f"--processes must be at most {len(usable_cores())}, the cores to use, got 99"),
-        ("--threads 1", "processes needs at least 2 cores, got 1"),
-        ("--device cuda", "processes goes with --device cpu, got cuda"),
-        ("--pass path", "processes goes with --pass score or marginals or hvp or step, got path"),
-        ("--problem stencil", "processes goes with alignments, not with stencil"),
-    ],
-)
-def test_a_question_that_processes_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_here("processes", *arguments.split()), text)
 
 
 def test_shards_have_every_pair_once(tmp_path: Path):

@@ -10,14 +10,79 @@ from hand_made import blocks, case, ended, record, right
 from in_process import assert_refused, run_here, use_numpy_workers
 from rendered import console_report, html_report, markdown_report
 
-from shared.bench.cases import Settings
+from shared.bench.cases import BETWEEN, Settings
+from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
+from shared.bench.questions.between import LOOP
 from shared.bench.record import Compilation, Record, ReferenceTime
 
 ROOT = Path(__file__).parents[2]
 RECORDED = [
     path for path in sorted((ROOT / "results").glob("*.json")) if "schema_version" in json.loads(path.read_text())
 ]
+
+
+# what is refused, in one line
+
+REFUSED = {
+    "--problem learn_alignment": "learn_alignment goes with the question learning, not with speed",
+    "--model encoder": "--model goes with --problem learn_alignment, not with smith_waterman",
+    "learning --problem stencil": "learning goes with learn_alignment, not with stencil",
+    "learning --gap -2": "--gap goes with --problem",
+    "learning --rounds 9": "--rounds goes with the question speed",
+    "learning --model transformer": "unknown model 'transformer'; known: matrix, encoder",
+    "learning --variant vmap": "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto",
+    "learning --families nowhere": "nowhere",
+    "learning --checkpoints one.sto/kept": "one.sto/kept: Not a directory",
+    "learning --families .": "one.sto': expected at least 2 sequences, got only 'a'",
+    "bridge --problem stencil": "bridge goes with alignments, not with stencil",
+    "bridge --pass path": "bridge goes with --pass score or marginals or hvp, got path",
+    "bridge --framework jax": "bridge needs both frameworks, got --framework jax",
+    "bridge --python jax=python3": "bridge needs both frameworks in the interpreter that runs it",
+    "memory --input globins": "memory goes with --input random, got 'globins'",
+    "memory --batch 3": "memory seeks the largest batch: leave out --batch",
+    "memory --memory nanGB": "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'",
+    "processes --processes 1": "processes must have a number above 1, such as 2 or 1,2,4, got '1'",
+    "processes --processes 2 --batch 1": "2 processes need a pair each, got 1",
+    "processes --processes 1,99": f"--processes must be at most {len(usable_cores())}, the cores to use, got 99",
+    "processes --threads 1": "processes needs at least 2 cores, got 1",
+    "processes --device cuda": "processes goes with --device cpu, got cuda",
+    "processes --pass path": "processes goes with --pass score or marginals or hvp or step, got path",
+    "processes --problem stencil": "processes goes with alignments, not with stencil",
+    "shapes --problem stencil": "shapes goes with alignments, not with stencil",
+    "shapes --input globins": "shapes goes with --input random, got 'globins'",
+    "shapes --pass hvp": "shapes goes with --pass score or marginals, got hvp",
+    "threads --device cuda": "threads goes with --device cpu, got cuda",
+    "threads --threads 1": "threads needs at least 2 threads to compare, got 1",
+    "between --device cuda": "between goes with --device cpu, got cuda",
+    "transforms --problem stencil": "transforms goes with alignments, not with stencil",
+    "transforms --input globins": "transforms goes with --input random, got 'globins'",
+    "transforms --pass marginals": "transforms goes with --pass score, got marginals",
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_a_question_that_cannot_be_answered_is_refused(arguments: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "one.sto").write_text("# STOCKHOLM 1.0\na ACDEF\n//\n")  # one sequence
+    monkeypatch.chdir(tmp_path)
+    assert_refused(run_here(*arguments.split()), REFUSED[arguments])
+
+
+# calls between other work
+
+
+def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path, notes = tmp_path / "run.json", tmp_path / "notes"
+    use_numpy_workers(monkeypatch, notes=str(notes))
+    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
+    ended = run_here("between", *asked, "--workers", "2", "--rounds", "2", "--json", str(path))
+    assert ended.code == 0, ended.err
+    results = Record.read(path).results
+    assert [result.case.label for result in results if result.measured] == [LOOP, BETWEEN]
+    done = [json.loads(line)[1] for line in notes.read_text().splitlines()]
+    timed = sum(block.calls for result in results for block in result.blocks if result.case.label == BETWEEN)
+    assert done.count("multiply") == timed > 0
+    assert all(done[at + 1] == "call" for at, what in enumerate(done) if what == "multiply")
 
 
 # ladder

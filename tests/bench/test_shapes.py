@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_made import case, ended, record
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import Ended, run_here, use_numpy_workers
 from numpy_worker import Backend
 from watched import started_workers
 
@@ -202,18 +202,6 @@ def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, 
     assert asked == [label == "dynamic"]
     assert events == ["setup_starts", "setup_ended", *["step"] * 4]  # each batch may take as long as a compilation
     assert [len(again) for again in found["again"]] == [4] * LEAST_ROUNDS and found["gate"].pairs == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "shapes goes with alignments, not with stencil"),
-        ("--input globins", "shapes goes with --input random, got 'globins'"),
-        ("--pass hvp", "shapes goes with --pass score or marginals, got hvp"),
-    ],
-)
-def test_a_question_that_shapes_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_shapes(*arguments.split()), text)
 
 
 @pytest.mark.slow

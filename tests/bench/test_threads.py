@@ -58,15 +58,6 @@ def test_both_dtypes_are_the_default_and_one_can_be_chosen(settings_of: Callable
     assert list(THREADS.inputs(replace(settings_of(*size, "--dtype", "float64"), threads=2))) == ["float64"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [("--device cuda", "threads goes with --device cpu, got cuda"),
-     ("--threads 1", "threads needs at least 2 threads to compare, got 1")],
-)  # fmt: skip
-def test_a_question_that_threads_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_here("threads", *arguments.split()), text)
-
-
 # the answer
 
 

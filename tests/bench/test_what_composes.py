@@ -8,7 +8,7 @@ import in_process
 import pretended_transforms
 import pytest
 from hand_made import case, facts, record
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import Ended, run_here, use_numpy_workers
 from pretended_transforms import FATES
 from watched import started_workers
 
@@ -184,18 +184,6 @@ def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_
     assert result.details["outcomes"]["third derivative"]["text"].startswith(
         "CannotDifferentiate: variant 'fused' is right to second order only; for third derivatives use "
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "transforms goes with alignments, not with stencil"),
-        ("--input globins", "transforms goes with --input random, got 'globins'"),
-        ("--pass marginals", "transforms goes with --pass score, got marginals"),
-    ],
-)
-def test_a_question_that_transforms_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_transforms(*arguments.split()), text)
 
 
 def test_every_alignment_is_tried_unless_one_is_named(settings_of: Any):
