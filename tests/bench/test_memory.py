@@ -66,15 +66,6 @@ def test_the_table_has_the_lines_the_largest_batch_and_how_far_the_trial_was_off
     assert row[TRIED] == "5,000 pairs take more than 1000.0 MiB" and row[LARGEST].endswith("; 2 processes)")
 
 
-def test_a_sentence_compares_what_fits_most_in_each_framework():
-    (statement,) = answer(JAX, TORCH, fitting("torch", "fused", 400, 401, 402, cell=4.0)).statements
-    start = "into 1000.0 MiB fit 15,702 pairs in PyTorch fused, against 8,388 pairs in JAX vmap: PyTorch 1.87× ("
-    assert statement.about == "marginals" and statement.text.startswith(start)
-    same = fitting("torch", "vmap", 200, 201, 200)
-    assert answer(JAX, same).statements[0].text.endswith(": same (within 1.2%).")
-    assert answer(JAX).statements[0].text == "into 1000.0 MiB fit 8,388 pairs in JAX vmap."
-
-
 def test_a_case_without_peaks_is_named_with_its_reason():
     lost = ended(case("torch", "vmap", "marginals"), "limit", "the budget had no room for it")
     assert answer(JAX, lost).tables[0].below[-1] == "No PyTorch vmap marginals: the budget had no room for it."

@@ -60,28 +60,6 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
     assert answer(results[0]).tables == []
 
 
-def test_a_cell_names_the_faster_framework_or_says_why_none_is_named():
-    spread = steady(case("torch", "wavefront"), 0.1, blocks=blocks_of_workers(0.106, 0.096, 0.106, 0.096))
-    found = decision(*both("vmap", 0.4, 0.1), *both("fused", 0.1, 0.102), steady(case("jax", "wavefront"), 0.1), spread)
-    cells = {variant: cells[SCORE] for variant, cells in rows(found).items()}
-    assert cells["vmap"] == "PyTorch 4.00×\n(3.97 … 4.03)"
-    assert cells["fused"] == "same\n(within 2.8%)"
-    assert cells["wavefront"] == "no clear winner\n(within 1.09×)"
-
-
-def test_lines_of_code_and_compiled_frameworks_are_told_with_the_reason_below():
-    results = [*both("vmap", 0.1, 0.2), *both("fused", 0.1, 0.2)]
-    results[-1].case = case("torch", "fused", compiled=False)
-    found = costs(
-        *results,
-        code_lines={"jax": {"vmap": 1234, "fused": 9}, "torch": {"vmap": 25}},
-        uncompiled={"torch": {"fused": "one operator already"}},
-    )
-    cells = {variant: cells[COMPILED : LINES + 1] for variant, cells in rows(found).items()}
-    assert cells == {"vmap": ["both", "1,234 / 25"], "fused": ["JAX only", "9 / –"]}
-    assert found.below[1:] == ("fused: not compiled in PyTorch; one operator already.",)
-
-
 def test_speed_compares_first_calls_and_the_total_time_with_them():
     (jax, torch) = both("vmap", 0.25, 0.5)
     jax.cold, jax.warm, jax.new_shapes = [Compilation(11.0)], [3.1], [[5.0]] * 3

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import blocks_of_workers, case, ended, facts, record, right
+from hand_made import case, ended, facts, record, right
 from in_process import assert_refused, run_here, settings_of, use_numpy_workers  # noqa: F401 - a fixture
 from numpy_worker import Backend
 from rendered import html_report
@@ -87,35 +87,6 @@ def test_a_row_has_both_speed_ups_and_the_faster_framework_at_each_point():
     ]
     row = answer(*timed("vmap", workers=2, jax=(0.4, 0.2), torch=(0.2, 0.25))).tables[0].rows[1]
     assert row[5] == "2.00×\n(1.96 … 2.04; 2 processes)"
-
-
-def test_sentences_group_what_becomes_faster_and_who_is_faster_where():
-    told = dict(
-        answer(
-            *timed("fused", jax=(0.4, 0.25), torch=(0.4, 0.25)),
-            *timed("fused", "float64", jax=(0.8, 0.4), torch=(0.8, 0.4)),
-            *timed("wavefront", jax=(0.4, 0.4), torch=(0.5, 0.6)),
-            *timed("wavefront", "float64", jax=(0.4, 0.3), torch=(0.5, 0.5)),
-            *timed("vmap", jax=(0.4, 0.2), torch=(0.2, 0.25)),
-        ).statements
-    )
-    assert told["JAX, 2 threads against 1 thread"] == (
-        "faster: vmap (2.00×), fused (1.60 to 2.00×), wavefront score float64 (1.33×); same: wavefront score float32."
-    )
-    winners = "PyTorch 1 thread, JAX 2 threads: vmap; JAX throughout: wavefront; same throughout: fused."
-    assert told["The faster framework"] == winners
-    best = dict(answer(*timed("vmap", jax=(0.4, 0.2, 0.25))).statements)
-    assert best == {"JAX, the best of threads": "faster: vmap (2.00×, 2 threads)."}
-
-
-def test_a_change_that_scatters_over_processes_has_a_wide_interval_and_no_clear_winner():
-    results = timed("vmap", jax=(0.1, 0.1), torch=(0.2, 0.1))
-    results[-1].blocks = blocks_of_workers(0.05, 0.1, 0.15)
-    found = answer(*results)
-    assert dict(found.statements)["The faster framework"] == "JAX 1 thread, no clear winner 2 threads: vmap."
-    drifting = timed("vmap", jax=(0.4, 0.2))
-    drifting[0].blocks = blocks_of_workers(0.4, 0.44, 0.48)
-    assert answer(*drifting).tables[0].rows[1][5] == "2.19×\n(1.90 … 2.54)"
 
 
 def test_a_case_without_a_time_is_named_below_the_table():

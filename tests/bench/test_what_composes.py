@@ -74,16 +74,13 @@ def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
 def test_the_sentence_says_which_rung_to_take_where_the_last_one_fails():
     found = answer(
         tried("torch", "vmap", export=raises("E: x")),
-        tried("torch", "wavefront", third_derivative=raises("E: y"), vmap=raises("E: x")),
-        tried("torch", "fused", third_derivative=raises("E: y"), export=raises("E: x"), autocast=raises("E: z")),
+        tried("torch", "wavefront", third_derivative=raises("E: y")),
+        tried("torch", "fused", third_derivative=raises("E: y"), export=raises("E: x")),
     )
-    told = dict(found.statements)["PyTorch"]
-    for_wavefront = "bfloat16 similarity in autocast, export"
-    assert told == f"take fused; for {THIRD} take vmap; for {for_wavefront} take wavefront."
+    assert dict(found.statements)["PyTorch"] == f"take fused; for {THIRD} take vmap; for export take wavefront."
     alone = answer(tried("jax", "fused", third_derivative=raises("E: y")))
     nobody = "take fused for all but what none of these rungs does; none of these rungs does grad of grad of grad."
     assert dict(alone.statements)["JAX"] == nobody
-    assert dict(answer(tried("jax", "fused")).statements)["JAX"] == "take fused."
 
 
 def test_a_wrong_transform_and_one_that_was_not_tried_are_told():
