@@ -12,7 +12,7 @@ import pytest
 import recorded
 from hand_made import case, steady
 
-from shared.bench.cases import Absence, Settings
+from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import read_record
 from shared.bench.record import (
@@ -22,7 +22,6 @@ from shared.bench.record import (
     Gate,
     Generation,
     Record,
-    ReferenceTime,
     Result,
     UnreadableRecord,
 )
@@ -51,28 +50,17 @@ WHOLE_RESULT = Result(
     blocks=[Block.of(0, 0, [0.25, 0.5]), Block.of(1, 4, [0.125])],
     details={"shapes": [[6, 7], [8, 9]], "processes": [{"seconds": [0.25, 0.5]}]},
 )
-WHOLE = Record(
-    "python compare.py",
-    Settings("growth", variants=("vmap", "auto"), size=(6, 7), sizes=((6, 7), (8, 9)), batch=3, workers=3, budget=60,
-             arguments={"gap": -2.0, "end": "match"}),
-    started="2026-05-04T10:00:00+00:00",
-    finished="2026-05-04T10:05:12+00:00",
+WHOLE = replace(
+    recorded.plain(),
+    settings=Settings("growth", variants=("vmap", "auto"), size=(6, 7), sizes=((6, 7), (8, 9)), batch=3, workers=3,
+                      budget=60, arguments={"gap": -2.0, "end": "match"}),
     inputs={"6x7": replace(hand_made.facts(), by_device_time=True)},
     gpu_state={"samples": 2, "sm_mhz": [1005, 1492.5, 1980], "throttled": {"power": 0.5}},
-    environment={"cpu": "Abacus 9", "frameworks": {"jax": {"jax": "1.2.3", "threads": 1}}},
     missing={"torch": "it is not installed"},
-    absent=[Absence("jax", "JAX scan_cond score", "it cannot")],
-    auto={"jax": "vmap"},
-    uncompiled={"jax": {"fused": "one operator already"}},
-    code_lines={"jax": {"vmap": 30}},
-    code={"jax": {"vmap": "0123456789ab"}},
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
-    references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],
     speed=[0.005, 0.006],
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
-    seconds=312.5,
-    notes=["the budget was spent"],
     resumed_by=["python compare.py --resume run.json"],
 )  # fmt: skip
 

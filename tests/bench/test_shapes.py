@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_made import case, ended, record
-from in_process import Ended, run_here, use_numpy_workers
+from in_process import run_here, use_numpy_workers
 from numpy_worker import Backend
 from watched import started_workers
 
@@ -136,42 +136,30 @@ def test_the_answer_has_totals_and_the_faster_framework_for_each_count():
 NUMPY = ("--size", "12x17", "--batch", "3", "--threads", "1", "--variant", "vmap")
 
 
-def run_shapes(*arguments: str) -> Ended:
-    return run_here("shapes", *arguments)
+def run_shapes(folder: Path, *arguments: str) -> list[Result]:
+    """The results of a run."""
+    path = folder / "run.json"
+    ended = run_here("shapes", *arguments, "--json", str(path))
+    assert ended.code == 0, ended.err
+    return Record.read(path).results
 
 
-def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
-):
-    path = tmp_path / "run.json"
+def test_a_run_has_a_fresh_worker_for_each_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None):
     use_numpy_workers(monkeypatch)
     started = started_workers(monkeypatch)
-    few = run_shapes(*NUMPY, "--framework", "jax", "--workers", "1", "--json", str(path))
-    assert few.code == 0, few.err
-    made = Record.read(path)
-    assert [result.case.label for result in made.results] == [
-        name for name in STRATEGIES if name not in ("dynamic", "eager")
-    ]
-    assert all(list(map(len, r.details["seconds"])) == [4] for r in made.results)
-    assert {r.gate.pairs for r in made.results if r.gate} == {3}  # those of the first batch
-    assert [len(result.blocks) for result in made.results] == [LEAST_ROUNDS] * 4
-    made.settings = dataclasses.replace(made.settings, workers=2)
-    made.write(path)
-    assert run_here("--resume", str(path)).code == 0
-    assert len(started) == 1 + 4 + 1 + 4  # in each run one that says what it can, and one for each stream
-    after = Record.read(path)
-    assert [len(result.blocks) for result in after.results] == [2 * LEAST_ROUNDS] * 4
-    assert after.results[1].details["seconds"][0] == made.results[1].details["seconds"][0]
+    results = run_shapes(tmp_path, *NUMPY, "--framework", "jax", "--workers", "2")
+    assert len(started) == 1 + 4 * 2  # at first one that says what it can
+    assert [r.case.label for r in results] == [name for name in STRATEGIES if name not in ("dynamic", "eager")]
+    assert all(list(map(len, result.details["seconds"])) == [4, 4] for result in results)
+    assert {r.gate.pairs for r in results if r.gate} == {3}  # those of the first batch
+    assert [len(result.blocks) for result in results] == [2 * LEAST_ROUNDS] * 4
 
 
 def test_a_stream_ends_when_its_share_of_the_budget_is_spent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
 ):
     use_numpy_workers(monkeypatch)
-    path = tmp_path / "run.json"
-    ended = run_shapes(*NUMPY, "--budget", "0.1", "--json", str(path))
-    assert ended.code == 0, ended.err
-    results = Record.read(path).results
+    results = run_shapes(tmp_path, *NUMPY, "--budget", "0.1")
     streams = [list(map(len, result.details.get("seconds", []))) for result in results]
     assert len(streams) == 4 + 6 and {*map(tuple, streams)} == {(1,), ()}
     assert {r.reason for r, own in zip(results, streams, strict=True) if not own} == {"the budget had no room for it"}
@@ -206,11 +194,7 @@ def test_both_frameworks_compile_once_for_each_shape_that_they_get(
 ):
     labels = {"as is": WorkerStart(), "multiples of 16": WorkerStart()}
     monkeypatch.setattr(QUESTIONS["shapes"], "labels", labels)
-    path = tmp_path / "run.json"
-    size = ("--size", "24x33", "--batch", "3", "--variant", "fused")
-    ended = run_shapes(*size, "--workers", "1", "--json", str(path))
-    assert ended.code == 0, ended.err
-    results = Record.read(path).results
+    results = run_shapes(tmp_path, "--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
     assert len(results) == 4
     for result in results:
         new = [number for number in result.details["compiles_at"] if number < 4]
