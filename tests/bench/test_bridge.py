@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished import finished
 from hand_made import blocks_of_workers, case, facts, record, steady
-from in_process import run_here
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
@@ -73,11 +73,8 @@ def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through
 
 @pytest.mark.slow
 def test_a_run_measures_through_the_bridge(tmp_path: Path):
-    path = tmp_path / "run.json"
     few = ("--variant", "fused", "--pass", "marginals", "--size", "6x7", "--batch", "3", "--workers", "1")
-    ended = run_here("bridge", *few, "--rounds", "2", "--json", str(path))
-    assert ended.code == 0, ended.err
-    made = Record.read(path)
+    _, made = finished(tmp_path, "bridge", *few, "--rounds", "2")
     ways = [(r.case.framework, r.case.label, r.case.input) for r in made.results if r.measured]
     assert ways == [(*way, name) for name in ("batch", SMALL) for way in WAYS]
     assert "compiler_start_seconds" not in made.environment["frameworks"]["torch"]  # the bridge's is JAX's

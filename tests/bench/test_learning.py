@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import recorded
 from command_line import without
+from finished import resumed
 from in_process import Ended, run_here, use_numpy_workers
 
 from shared.bench.questions import QUESTIONS
@@ -117,12 +118,11 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pyte
         patch.setattr(Run, "ask", ask_once)
         ended, made = ask(folder, "--framework", "jax")
     assert ended.code == 130 and [len(result.details["processes"]) for result in made.results] == [1, 1, 1]
-    again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and trained(again) == ["JAX fused, seed 1"]
-    results = Record.read(folder / "run.json").results
-    assert results[0].blocks[0] == made.results[0].blocks[0]
-    again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and trained(again) == [] and Record.read(folder / "run.json").results == results
+    again, whole = resumed(folder)
+    assert trained(again) == ["JAX fused, seed 1"]
+    assert whole.results[0].blocks[0] == made.results[0].blocks[0]
+    again, same = resumed(folder)
+    assert trained(again) == [] and same.results == whole.results
 
 
 @pytest.mark.slow

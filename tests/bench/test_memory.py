@@ -1,4 +1,4 @@
-"""The question of what fits into a given memory: what follows from peaks, how batches are found, whole runs."""
+"""What fits into a memory: the question of it, and the largest batch that all frameworks can be timed on."""
 
 import contextlib
 import json
@@ -11,19 +11,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from finished import finished
 from hand_made import case, ended, facts, record
 from in_process import run_here, use_numpy_workers
 from rendered import html_report
 
-from shared.bench.cases import Settings
+from shared.bench.cases import Case, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.memory import _find_batches, _measure, peak_of
-from shared.bench.record import Record, Result
+from shared.bench.record import Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer
+from shared.bench.run.largest_batch import fits, largest_batches
 from shared.bench.run.worker_handle import Reply
+from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.problem import DATA
+from shared.variants import Abilities
 
 MEBIBYTE = 2**20
 SETTINGS = Settings("memory", input="random", passes=("marginals",), memory=1000 * MEBIBYTE, size=(100, 100))
@@ -174,6 +179,73 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
     assert run.result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
 
 
+# the largest batch that all frameworks can be timed on
+
+CASES = [
+    case(framework, variant, pass_name, device="cuda", input="5x4")
+    for pass_name in ("score", "marginals")
+    for variant in ("vmap", "wavefront")
+    for framework in ("jax", "torch")
+]
+
+
+class Accelerators:
+    """A run whose workers have room for so many repeats; one without a number dies, one with an error tells it."""
+
+    def __init__(self, jax: int | str | None, torch: int | None) -> None:
+        self.settings = Settings(device="cuda", passes=("score", "marginals"))
+        self.record = record(inputs={})
+        self.progress = SimpleNamespace(say=lambda text: None)
+        self.room = {"jax": jax, "torch": torch}
+        self.asked: list[tuple[Case, int]] = []
+        self.stopped: list[str] = []
+
+    def write(self, name: str, value: Any) -> None:
+        assert name == "5x4.inputs"
+
+    def ask(self, do: str, of: Case, function: Any, repeats: int) -> Reply:
+        assert (do, function) == ("call", fits)
+        self.asked.append((of, repeats))
+        room = self.room[of.framework]
+        return Reply("ok", None, {"fits": repeats <= room}) if isinstance(room, int) else Reply("failed", room)
+
+    def running(self, of: Case) -> object | None:
+        return None if self.room[of.framework] is None else object()
+
+    def stop(self, of: Case) -> None:
+        self.stopped.append(of.framework)
+
+
+def largest(run: Any) -> int:
+    made = AlignmentInputs("two pairs", np.zeros((2, 5, 4), np.float32), None)
+    able = {"jax": Abilities("fused"), "torch": Abilities("fused", uncompiled_variants={"fused": "one operator"})}
+    found = largest_batches(run, {"5x4": replace(made, repeats=8), "3x3": made}, CASES, able)
+    assert found["3x3"].repeats == 1
+    return found["5x4"].repeats
+
+
+@pytest.mark.parametrize(
+    ("jax", "torch", "repeats"),
+    [(8, 8, 8), (4, 8, 4), (4, 1, 1), (3, 100, 2), (0, 0, 1), (8, None, 1), ("it broke", 8, 8)],
+)
+def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: int | None, repeats: int):
+    assert largest(Accelerators(jax, torch)) == repeats  # any other error is left for the case to report
+
+
+def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_other_ended():
+    run = Accelerators(jax=4, torch=2)
+    largest(run)
+    jax, torch = (replace(each, variant="fused", compiled=each.framework == "jax") for each in CASES[-2:])
+    assert run.asked == [(jax, 8), (jax, 4), (torch, 4), (torch, 2)]
+    assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
+
+
+def test_a_resumed_run_keeps_its_batch():
+    run = Accelerators(jax=8, torch=8)
+    run.record.inputs = {"5x4": facts(shape=(6, 5, 4))}  # three times the two pairs
+    assert largest(run) == 3 and not run.asked
+
+
 # runs
 
 FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--workers", "1", "--threads", "1")
@@ -181,12 +253,9 @@ FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--worke
 
 @pytest.mark.slow
 def test_a_run_finds_batches_and_tries_the_largest(tmp_path: Path):
-    path = tmp_path / "run.json"
-    ended = run_here("memory", *FUSED, "--memory", "500MiB", "--json", str(path))
-    assert ended.code == 0, ended.err
+    ended, made = finished(tmp_path, "memory", *FUSED, "--memory", "500MiB")
     assert "memory of a process: 500.0 MiB; --memory SIZE changes that" in ended.err
     assert "that fit into 500.0 MiB" in ended.out and "All cases" not in ended.out
-    made = Record.read(path)
     (result,) = made.results
     assert 400 * MEBIBYTE < result.details["trial"]["peak"] < 500 * MEBIBYTE
     of_a_cell = float(QUESTIONS["memory"].answer(made).tables[0].rows[0][CELL].split(" ")[0])
@@ -196,18 +265,18 @@ def test_a_run_finds_batches_and_tries_the_largest(tmp_path: Path):
 
 
 def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path, notes = tmp_path / "run.json", tmp_path / "notes"
+    notes = tmp_path / "notes"
     # a pair takes 6 * 7 * 4 bytes, and 8 for its lengths: 5,658 fit beside 4 KiB; and the worker has room for some more
     use_numpy_workers(monkeypatch, repeats=6_000, notes=str(notes))
     small = ("memory", *FUSED, "--device", "cuda", "--size", "6x7")
-    ended = run_here(*small, "--memory", "1MB", "--json", str(path))
-    assert ended.code == 0, ended.err
-    (result,) = Record.read(path).results
-    trial = result.details["trial"]
+    ended, made = finished(tmp_path, *small, "--memory", "1MB")
+    trial = made.results[0].details["trial"]
     assert trial["pairs"] == 5092 and trial["peak"] < 10**6
     assert "into 977 KiB fit 5,658 pairs in JAX fused" in ended.out
     asked = [json.loads(line) for line in notes.read_text().splitlines()]
     assert [share for _, what, share, *_ in asked if what == "share"][-1] == pytest.approx(1e6 / 2**30, abs=1e-6)
-    ended = run_here(*small, "--memory", "1GiB")
-    assert ended.code == 2
-    assert ended.err[-1].endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
+    assert (
+        run_here(*small, "--memory", "1GiB")
+        .err[-1]
+        .endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
+    )

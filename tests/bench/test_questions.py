@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished import finished
 from hand_made import blocks, case, ended, record, right
 from in_process import assert_refused, run_here, use_numpy_workers
 from rendered import console_report, html_report, markdown_report
@@ -17,6 +18,7 @@ from shared.bench.questions.between import LOOP
 from shared.bench.record import Compilation, Record, ReferenceTime
 
 ROOT = Path(__file__).parents[2]
+FEW = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7")
 RECORDED = [
     path for path in sorted((ROOT / "results").glob("*.json")) if "schema_version" in json.loads(path.read_text())
 ]
@@ -72,15 +74,12 @@ def test_a_question_that_cannot_be_answered_is_refused(arguments: str, monkeypat
 
 
 def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path, notes = tmp_path / "run.json", tmp_path / "notes"
+    notes = tmp_path / "notes"
     use_numpy_workers(monkeypatch, notes=str(notes))
-    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
-    ended = run_here("between", *asked, "--workers", "2", "--rounds", "2", "--json", str(path))
-    assert ended.code == 0, ended.err
-    results = Record.read(path).results
-    assert [result.case.label for result in results if result.measured] == [LOOP, BETWEEN]
+    _, made = finished(tmp_path, "between", *FEW, "--batch", "3", "--workers", "2", "--rounds", "2")
+    assert [result.case.label for result in made.results if result.measured] == [LOOP, BETWEEN]
     done = [json.loads(line)[1] for line in notes.read_text().splitlines()]
-    timed = sum(block.calls for result in results for block in result.blocks if result.case.label == BETWEEN)
+    timed = sum(block.calls for result in made.results for block in result.blocks if result.case.label == BETWEEN)
     assert done.count("multiply") == timed > 0
     assert all(done[at + 1] == "call" for at, what in enumerate(done) if what == "multiply")
 
@@ -157,14 +156,11 @@ def test_a_question_along_a_new_axis_is_a_file_of_few_lines(monkeypatch: pytest.
     module = importlib.import_module("batches")
     monkeypatch.setitem(QUESTIONS, "batches", module.QUESTION)
     use_numpy_workers(monkeypatch)
-    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7")
-    files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
-    ended = run_here("batches", *asked, "--workers", "3", "--rounds", "2", *files)
-    assert ended.code == 0, ended.err
-    made = Record.read(tmp_path / "run.json")
+    page = tmp_path / "run.md"
+    ended, made = finished(tmp_path, "batches", *FEW, "--workers", "3", "--rounds", "2", "--markdown", str(page))
     assert [result.case.input for result in made.results if result.measured] == ["2 pairs", "8 pairs", "32 pairs"]
     title = "8 pairs and 32 pairs against 2 pairs"
-    assert title in ended.out and f"### {title}" in (tmp_path / "run.md").read_text()
+    assert title in ended.out and f"### {title}" in page.read_text()
     assert "<img" in html_report([made])
     # the change is that of the time for as much work
     for result, seconds, cells in zip(made.results, (0.1, 0.2, 0.4), (10, 40, 160), strict=True):

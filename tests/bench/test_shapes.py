@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from finished import finished
 from hand_made import case, ended, record
-from in_process import run_here, use_numpy_workers
+from in_process import use_numpy_workers
 from numpy_worker import Backend
 from watched import started_workers
 
@@ -19,7 +20,7 @@ from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS, shapes
 from shared.bench.questions.shapes import STRATEGIES, of_totals, padded_shapes, pairs_of, timed_stream
-from shared.bench.record import Record, Result
+from shared.bench.record import Result
 from shared.bench.report.tables import Answer
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import LEAST_ROUNDS
@@ -136,18 +137,10 @@ def test_the_answer_has_totals_and_the_faster_framework_for_each_count():
 NUMPY = ("--size", "12x17", "--batch", "3", "--threads", "1", "--variant", "vmap")
 
 
-def run_shapes(folder: Path, *arguments: str) -> list[Result]:
-    """The results of a run."""
-    path = folder / "run.json"
-    ended = run_here("shapes", *arguments, "--json", str(path))
-    assert ended.code == 0, ended.err
-    return Record.read(path).results
-
-
 def test_a_run_has_a_fresh_worker_for_each_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None):
     use_numpy_workers(monkeypatch)
     started = started_workers(monkeypatch)
-    results = run_shapes(tmp_path, *NUMPY, "--framework", "jax", "--workers", "2")
+    results = finished(tmp_path, "shapes", *NUMPY, "--framework", "jax", "--workers", "2")[1].results
     assert len(started) == 1 + 4 * 2  # at first one that says what it can
     assert [r.case.label for r in results] == [name for name in STRATEGIES if name not in ("dynamic", "eager")]
     assert all(list(map(len, result.details["seconds"])) == [4, 4] for result in results)
@@ -159,7 +152,7 @@ def test_a_stream_ends_when_its_share_of_the_budget_is_spent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
 ):
     use_numpy_workers(monkeypatch)
-    results = run_shapes(tmp_path, *NUMPY, "--budget", "0.1")
+    results = finished(tmp_path, "shapes", *NUMPY, "--budget", "0.1")[1].results
     streams = [list(map(len, result.details.get("seconds", []))) for result in results]
     assert len(streams) == 4 + 6 and {*map(tuple, streams)} == {(1,), ()}
     assert {r.reason for r, own in zip(results, streams, strict=True) if not own} == {"the budget had no room for it"}
@@ -194,7 +187,8 @@ def test_both_frameworks_compile_once_for_each_shape_that_they_get(
 ):
     labels = {"as is": WorkerStart(), "multiples of 16": WorkerStart()}
     monkeypatch.setattr(QUESTIONS["shapes"], "labels", labels)
-    results = run_shapes(tmp_path, "--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
+    asked = ("--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
+    results = finished(tmp_path, "shapes", *asked)[1].results
     assert len(results) == 4
     for result in results:
         new = [number for number in result.details["compiles_at"] if number < 4]

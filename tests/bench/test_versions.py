@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished import finished, resumed
 from hand_made import blocks_of_workers, case, record, steady
 from in_process import assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Record, Result
+from shared.bench.record import Compilation, Result
 from shared.bench.report.tables import Answer
 from shared.bench.run import interpreters
 from shared.bench.run.interpreters import every_version
@@ -143,11 +144,9 @@ FEW = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "
 
 def test_a_run_starts_workers_in_both_interpreters_and_can_be_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     use_numpy_workers(monkeypatch)
-    path, python = tmp_path / "run.json", other_python(tmp_path)
+    python = other_python(tmp_path)
     asked = (*FEW, "--workers", "1", "--rounds", "2", "--python", f"other:jax={python}")
-    ended = run_here("versions", *asked, "--json", str(path))
-    assert ended.code == 0, ended.err
-    made = Record.read(path)
+    ended, made = finished(tmp_path, "versions", *asked)
     other, own = (result.case.label for result in made.results)
     assert other == "other" and all(len(result.blocks) == 2 for result in made.results)
     calls = (tmp_path / "calls").read_text().splitlines()
@@ -156,9 +155,9 @@ def test_a_run_starts_workers_in_both_interpreters_and_can_be_resumed(monkeypatc
     line = made.environment["interpreters"][0]
     assert line.startswith("JAX other, which is ") and line in ended.out
     made.settings = replace(made.settings, workers=2)
-    made.write(path)
-    assert run_here("--resume", str(path)).code == 0
-    assert {len(result.blocks) for result in Record.read(path).results} == {4}
+    assert {len(result.blocks) for result in resumed(tmp_path, made)[1].results} == {4}
     shutil.move(python, tmp_path / "moved")
     interpreters._ask.cache_clear()
-    assert_refused(run_here("--resume", str(path)), f"--python jax={python}: no worker can start there: ")
+    assert_refused(
+        run_here("--resume", str(tmp_path / "run.json")), f"--python jax={python}: no worker can start there: "
+    )
