@@ -78,12 +78,6 @@ def test_a_drift_that_both_share_cancels_in_the_ratio():
     assert drift(blocks([1.0, 2.0, 3.0, 4.0, 5.0])) is None  # too few rounds
 
 
-def test_each_worker_counts_once_however_many_rounds_it_had():
-    found = median_time([*blocks([0.25, 0.25, 0.25]), Block.of(1, 0, [0.26]), Block.of(2, 0, [0.24, 0.25])])
-    assert found.value == pytest.approx((0.25 * 0.26 * 0.245) ** (1 / 3))
-    assert found.low < found.value < found.high
-
-
 def test_only_rounds_that_both_were_in_make_the_ratio_unless_there_are_none():
     both, more = (
         [Block.of(worker, round_, [seconds]) for worker in range(3)] for round_, seconds in ((0, 0.5), (1, 64.0))
@@ -171,11 +165,6 @@ def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], 
     assert (found.text, found.sentence) == (text, sentence.format(*names))
 
 
-def test_one_round_of_one_process_says_about_how_much():
-    found = compare([of("jax", [[1.0]]), of("torch", [[29.2]])])
-    assert found.text == "JAX about 29×\n(1 process)" and " is about 29 times as fast as " in found.sentence
-
-
 def test_without_a_second_framework_there_is_its_time_or_nothing():
     found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
     assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
@@ -215,9 +204,7 @@ def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold:
     assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
 
 
-def test_samples_of_processes_are_compared_by_their_ratios():
-    assert faster_by_process({"jax": [0.001] * 3, "torch": [0.002] * 3}) == "JAX 2.00×\n(1.72 … 2.33)"
-    # a median is another mean than that of the ratios
+def test_samples_of_processes_are_compared_by_their_ratios():  # a median is another mean than that of the ratios
     text = "no clear winner\n(within 10.9×; 2 processes)"
     assert faster_by_process({"jax": [0.001, 0.004], "torch": [0.0024, 0.0024]}) == text
 
@@ -327,20 +314,15 @@ def test_gates_tell_their_source_the_pairs_they_covered_and_the_worst_error():
     ]
 
 
-@pytest.mark.parametrize(("last", "change"), [(1.1, "+10%"), (0.5, "-50%"), (1.04, None)])
-def test_a_drift_is_told_in_either_direction(last: float, change: str | None):
-    found = [line for line in lines_of(right(case("jax", "vmap"), *[1.0] * 3, *[last] * 3)) if "drift" in line]
-    line = f"drift, the last third of the rounds against the first: JAX vmap score {change}"
-    assert found == ([line] if change else [])
-
-
-def test_unsettled_warm_ups_the_calibration_and_missing_new_shapes_are_told():
+def test_drift_unsettled_warm_ups_the_calibration_and_missing_new_shapes_are_told():
     note = "the budget of 60 s had no room for it"
     results = [
-        right(case("jax", "vmap"), 0.25, 0.25, settled=[True, False], new_shapes_note=note),
-        right(case("torch", "vmap"), 0.25, 0.25, settled=[True, None], new_shapes_note=note),
+        right(case("jax", "vmap"), *[1.0] * 3, *[1.1] * 3, settled=[True, False], new_shapes_note=note),
+        right(case("torch", "vmap"), *[1.0] * 3, *[0.5] * 3, settled=[True, None], new_shapes_note=note),
+        right(case("jax", "fused"), *[1.0] * 3, *[1.04] * 3),
     ]
     assert lines_of(*results, speed=[0.004, 0.004, 0.006, 0.004, 0.01])[2:] == [
+        "drift, the last third of the rounds against the first: JAX vmap score +10%; PyTorch vmap score -50%",
         "times had not settled when the warm-up ended, in at least one worker: JAX vmap score",
         "calibration loop: median 4.00 ms, quartiles 4.00 … 6.00 ms, slowest 10.0 ms",
         f"new shape not measured: JAX vmap score; PyTorch vmap score: {note}",

@@ -219,28 +219,6 @@ def test_the_gate_of_a_step_compares_losses():
             compared(wrong, [2.0, 1.9], "float32")
 
 
-def timed_processes(pass_name: str, **seconds: float) -> list[Result]:
-    """seconds: by what is timed."""
-    where = {"every": (BATCH, ALL), "one": (BATCH, ONE), "two": (BATCH, TWO), "alone": (ALONE, TWO)}
-    cases = [case("jax", "fused", pass_name, input=where[key][0], label=where[key][1]) for key in seconds]
-    return [right(of, *[each] * 5, workers=3) for of, each in zip(cases, seconds.values(), strict=True)]
-
-
-def test_several_processes_stand_against_one_on_all_cores_and_communication_is_told():
-    results = timed_processes("score", every=0.22, one=0.4, two=0.2)
-    results += timed_processes(STEP, every=0.2, one=0.3, two=0.25, alone=0.2)
-    found = PROCESSES.answer(record(*results, settings=SMALL, inputs={BATCH: facts(), ALONE: facts()}))
-    (table,) = found.tables
-    assert [row[1:3] for row in table.rows] == [
-        (pass_name, label) for pass_name in ("score", STEP) for label in (ALL, ONE, TWO)
-    ]  # not the steps without communication
-    assert [row[3:] for row in table.rows[2::3]] == [
-        ("200 ms", "1.100×\n(1.088 … 1.11)"), ("250 ms", "0.80×\n(0.79 … 0.81)")
-    ]  # fmt: skip
-    share = "20% of it is communication, waiting included; 95% interval 19% … 21%."
-    assert dict(found.statements)[f"JAX, a step by {TWO}"] == share
-
-
 @pytest.mark.slow
 @needs_two_cores
 def test_a_process_that_is_killed_ends_the_worker_with_its_name(tmp_path: Path):

@@ -127,15 +127,6 @@ def test_intervals_cover_the_costs_and_the_times_of_sizes_that_were_not_seen():
     assert np.median(widths) < 1.5
 
 
-def test_a_cell_beyond_the_caches_costs_more():
-    knee, beyond = 1e5, 6e-8
-    factors = [1 + beyond * max(0.0, columns_of(size)[0] - knee) / seconds_of(size) for size in SIZES]
-    found, without = fit(factors, has_knee=True), fit(factors)
-    assert found.beyond is not None and found.beyond.low < CELL + beyond < found.beyond.high
-    assert found.beyond.low > 2 * CELL
-    assert found.factors[0] < without.factors[0] and without.beyond is None
-
-
 def test_one_odd_size_moves_neither_costs_nor_intervals_much():
     factors, odd = noise(np.random.default_rng(1)), 7
     good, factors[odd] = fit(factors), 6.0
@@ -151,18 +142,6 @@ def test_no_cost_is_negative():
     found = fit([np.dot(columns_of(size), (CELL, -5e-7, 1e-3)) / seconds_of(size) for size in SIZES], has_knee=True)
     estimate = found.coefficient(1)
     assert 0 <= estimate.value < 1e-9 and estimate.high < 1e-6
-
-
-@pytest.mark.parametrize(
-    ("steps_of", "kept"), [(lambda cells: 7.0, (0, 1)), (lambda cells: 2 * cells, (0, 2))], ids=["constant", "as cells"]
-)
-def test_costs_that_the_sizes_cannot_tell_apart_are_one(steps_of: Callable[[float], float], kept: tuple[int, ...]):
-    *rows, new = ((count, steps_of(count), 1.0) for count in (1.0, 3.0, 8.0, 20.0, 10.0))
-    *times, wanted = (float(np.dot(row, (3.0, 5.0, 2.0))) for row in (*rows, new))
-    found = fitted(("a", "b", "c", "d"), tuple(rows), tuple(times))
-    assert found is not None
-    assert tuple(column for column in range(3) if found.coefficient(column).high) == kept
-    assert found.at(new).value == pytest.approx(wanted, rel=1e-3)
 
 
 def test_errors_that_two_cases_share_cancel_out_of_their_ratio():

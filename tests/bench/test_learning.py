@@ -28,14 +28,8 @@ def tables(made: Record) -> list[dict[str, list[str]]]:
 def test_the_answer_compares_trainings_cold_and_warm_and_their_steps():
     compared, details = tables(recorded.learning())
     assert compared["fused train cold"] == ["10.1 s", "–", "7.07 s", "–", "PyTorch 1.43×\n(1.23 … 1.67)"]
-    assert compared["fused train warm"][1] == "10.0×\n(8.58 … 11.7)"
     assert compared["fused step warm"][-1].startswith("JAX 5.00×\n(4.")
     assert details["steps per second"] == ["50.0", "10.0"]
-    assert details["the alignment's share of a step"] == ["80%", "80%"]
-    assert details["compiling in all"] == ["3.00 s", "nothing"]
-    assert details["peak memory of the process"] == ["256.0 MiB"] * 2
-    (first,), (again,) = (list(LEARNING.plots(recorded.learning())) for _ in range(2))
-    assert first.svg == again.svg
 
 
 def test_a_training_that_does_not_reach_the_quality_has_no_time():
