@@ -1,7 +1,6 @@
-"""The stage `analysis`: intervals that cover what they promise, verdicts, hardware limits, diagnostics, numbers."""
+"""The stage `analysis`: intervals that cover what they promise, hardware limits, diagnostics, numbers."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import hand_made
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
-from shared.bench.analysis.verdict import compare, verdicts
-from shared.bench.cases import FRAMEWORKS, Absence, Settings
+from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import (
     Block,
     Estimate,
@@ -25,8 +23,6 @@ from shared.bench.estimates import (
     time_quotient,
     time_ratio,
 )
-from shared.bench.questions import QUESTIONS
-from shared.bench.questions.speed import break_even_text, faster_by_process
 from shared.bench.record import Gate, Generation, Record, Result
 from shared.bench.units import clock, duration, figures, interval_text, ratio_interval, ratio_text, rough_text, size
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
@@ -129,113 +125,6 @@ SECONDS = st.integers(1, 200)  # whole, so that sums are exact
 def test_break_even_is_the_first_number_of_calls_that_takes_less_time(fast: int, slow: int, call: int, more: int):
     less = (n for n in range(1, 400) if fast + (n - 1) * call < slow + (n - 1) * (call + more))
     assert break_even(fast, call, slow, call + more) == (1 if fast == slow else next(less))
-
-
-# verdicts
-
-
-def of(framework: str, seconds: list[list[float]], variant: str = "vmap") -> Result:
-    """A case with rounds by worker."""
-    made = [Block.of(w, r, [value]) for w, rounds in enumerate(seconds) for r, value in enumerate(rounds)]
-    return right(case(framework, variant), blocks=made)
-
-
-def pair(jax: float, torch: float) -> tuple[Result, Result]:
-    return steady(case("jax", "vmap"), jax), steady(case("torch", "vmap"), torch)
-
-
-# each process's ratio of PyTorch's time to JAX's in 20 rounds, the cell, and the sentence
-ANSWERS = [
-    ([4.0, 3.98, 4.02], "JAX 4.00×\n(3.95 … 4.05)", "{0} is 4.00 times as fast as {1}; 95% interval 3.95 … 4.05."),
-    ([0.25, 0.25], "PyTorch 4.00×\n(3.93 … 4.07; 2 processes)", "{1} is 4.00 times as fast as {0}; 95% interval "
-     "3.93 … 4.07 (2 processes)."),
-    ([1.0, 1.01, 1.0], "same\n(within 1.7%)", "{0} and {1} take the same time, within 1.7%."),
-    ([1.02, 1.05, 0.99], "JAX or same\n(at most 1.07×)", "{0} is as fast as {1} or faster, at most 1.07 times as "
-     "fast."),
-    ([0.9, 1.2, 1.0], "no clear winner\n(within 1.30×)", "no clear winner between {0} and {1}: neither is more than "
-     "1.30 times as fast as the other."),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ratios", "text", "sentence"), ANSWERS)
-def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], text: str, sentence: str):
-    found = compare([of("jax", [[1.0] * 20] * len(ratios)), of("torch", [[ratio] * 20 for ratio in ratios])])
-    names = [f"{FRAMEWORKS[name]} (vmap, {duration(found.time(result).value)} per call)"
-             for name in FRAMEWORKS for result in found.results if result.case.framework == name]  # fmt: skip
-    assert (found.text, found.sentence) == (text, sentence.format(*names))
-
-
-def test_without_a_second_framework_there_is_its_time_or_nothing():
-    found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
-    assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
-    assert found.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
-    assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
-
-
-def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order():
-    results = [
-        of("jax", [[0.001, 0.009, 0.009, 0.009, 0.009]] * 4, "scan_select"),  # one lucky round
-        steady(case("jax", "vmap"), 0.006),
-        steady(case("torch", "vmap"), 0.0015),
-        replace(steady(case("jax", "fused"), 1e-6), status="wrong"),
-    ]
-    assert compare(results).results == (results[2], results[1])
-    # JAX has the smaller median, thanks to rounds that PyTorch was not in
-    jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 3), of("torch", [[1.5, 1.5]] * 3)
-    assert jax.time.value < torch.time.value
-    found = compare([jax, torch])
-    assert found.results == (torch, jax) and found.text.startswith("PyTorch 1.33×")
-
-
-@pytest.mark.parametrize(
-    ("ratios", "cold", "text"),
-    [
-        ([2.0] * 3, [1001.0, 1.0], "JAX from call 1,000"),  # 1000 s more, 1 s less each call
-        ([2.0] * 3, [1.0, 2.0], "JAX from call 1"),
-        ([1.002] * 3, [5.0, 1.0], "PyTorch from call 1"),  # the same: the first call decides
-        ([2.0] * 3, [None, 1.0], "–"),
-        ([0.99, 1.01, 1.04], [1.0, 7.0], "JAX from call 1"),  # JAX or same
-        ([0.99, 1.01, 1.04], [7.0, 1.0], "PyTorch up to call 110"),  # then JAX may have made up for it, if it is faster
-        ([0.9, 1.2, 1.0], [1.0, 7.0], "JAX up to call 26"),
-    ],
-)
-def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold: list[float | None], text: str):
-    found = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
-    assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
-
-
-def test_samples_of_processes_are_compared_by_their_ratios():  # a median is another mean than that of the ratios
-    text = "no clear winner\n(within 10.9×; 2 processes)"
-    assert faster_by_process({"jax": [0.001, 0.004], "torch": [0.0024, 0.0024]}) == text
-
-
-def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
-    best = of("jax", [[1.0] * 3] * 4, "fused")
-    close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
-    slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
-    made = record(best, close, slower, steady(case("torch", "vmap"), 9.0), Result(case("torch", "fused")),
-                  settings=ONE_PASS)  # fmt: skip
-    assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
-        ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
-    }  # fmt: skip
-
-
-def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
-    return steady(case(framework, "fused"), seconds, on_device=[Block.of(w, 0, [s]) for w, s in enumerate(on_device)])
-
-
-def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
-    inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
-    jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
-    made = record(jax, torch, settings=ONE_PASS, inputs=inputs)
-    (found,) = verdicts(made).values()
-    assert found.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in found.sentence
-    assert QUESTIONS["speed"].contenders(made) == {jax.case, torch.case}
-    ((_, wall, device, *_),) = (row for table in QUESTIONS["speed"].answer(made).tables[:1] for row in table.rows)
-    assert wall.startswith("JAX 2.00×") and device.startswith("PyTorch 3.00×")  # the one that decides stands first
-    made.results[1] = with_device_times("torch", 0.1)
-    (found,) = verdicts(made).values()
-    assert found.text.startswith("PyTorch 3.00×") and "device time" not in found.sentence
 
 
 # the hardware limit
