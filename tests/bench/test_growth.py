@@ -204,10 +204,8 @@ def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
     assert found == "JAX up to 58,000 cells in a call, PyTorch from 66,000 on (asked from 16x16x16 to 16x482x482)."
 
 
-def test_a_framework_may_be_faster_throughout_or_the_same_or_no_clear_winner():
+def test_a_framework_may_be_faster_or_the_same_throughout():
     assert told(results("jax", FAST), results("torch", SLOW)).startswith("JAX throughout (")
-    found = told(results("jax", FAST, noise=0), results("torch", FAST, noise=1))
-    assert found.startswith("no clear winner throughout (")
     assert told(results("jax", FAST), results("torch", costing(1.01e-4, 3e-6, 2e-8))).startswith("same throughout (")
 
 

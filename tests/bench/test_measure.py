@@ -1,6 +1,5 @@
 """The stage `measure`: clock and warm-up, peak memory, the machine, its GPU, variables that change times, and code."""
 
-import itertools
 import os
 import re
 import shutil
@@ -353,26 +352,17 @@ def hashes_of(folder: Path, old: str = "", new: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (r"\btotal\b", "found"),  # a local name
-        (r"\bsmax\b", "softmax"),  # a function
-        ("smooth", "maxima"),  # a module
-        ("(?s)(def smax.*)(def larger.*)", r"\2\1"),  # another order
-        (r'"""The (sum|next one)."""(  # as it is)?', '"""Another one."""'),
-        ("total = smax(.*) [+] 3", "total = (\n      smax(total,rows.next_one(row))+3)"),
-        (r"\bhalf\b", "a_half"),  # C++ from here
-        ("worth", "a_worth"),  # now the first file
-        ("  const float half = 0.5f;  // of it", "const\nfloat   half=0.5f;"),
-    ],
-)
-def test_names_comments_and_formatting_keep_the_hash(tmp_path: Path, old: str, new: str):
-    assert hashes_of(tmp_path / "after", old, new) == hashes_of(tmp_path / "before")
-
-
-@pytest.mark.parametrize(
     ("old", "new", "of"),
     [
+        (r"\btotal\b", "found", set()),  # a local name
+        (r"\bsmax\b", "softmax", set()),  # a function
+        ("smooth", "maxima", set()),  # a module
+        ("(?s)(def smax.*)(def larger.*)", r"\2\1", set()),  # another order
+        (r'"""The (sum|next one)."""(  # as it is)?', '"""Another one."""', set()),
+        ("total = smax(.*) [+] 3", "total = (\n      smax(total,rows.next_one(row))+3)", set()),
+        (r"\bhalf\b", "a_half", set()),  # in C++
+        ("worth", "a_worth", set()),  # now the first file
+        ("  const float half = 0.5f;  // of it", "const\nfloat   half=0.5f;", set()),
         ("0[.]5\n", "0.25\n", {"vmap"}),
         ("jnp.sin", "jnp.cos", {"vmap"}),
         (r"\bsub\b", "add", {"vmap"}),
@@ -383,14 +373,15 @@ def test_names_comments_and_formatting_keep_the_hash(tmp_path: Path, old: str, n
         (r"def forward\(x\):\n    return x", "def forward(x):\n    return -x", {"fused on a GPU"}),
     ],
 )
-def test_other_code_changes_the_hash_of_the_variants_that_run_it(tmp_path: Path, old: str, new: str, of: set[str]):
+def test_what_is_computed_changes_the_hash_and_names_and_formatting_do_not(
+    tmp_path: Path, old: str, new: str, of: set[str]
+):
     before, after = hashes_of(tmp_path / "before"), hashes_of(tmp_path / "after", old, new)
     assert {name for name in before if before[name] != after[name]} == of
 
 
 def test_every_page_says_once_that_the_code_has_changed_since(tmp_path: Path):
-    cases = itertools.product(("jax", "torch"), ("vmap", "fused"))
-    made = record(*(steady(case(framework, variant), 0.25) for framework, variant in cases))
+    made = record(*(steady(case(name, variant), 0.25) for name in ("jax", "torch") for variant in ("vmap", "fused")))
     path, line = tmp_path / "recorded.json", "Measured before the code of JAX (vmap) and PyTorch changed."
 
     def told() -> list[int]:

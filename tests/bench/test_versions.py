@@ -124,9 +124,7 @@ def other_python(folder: Path) -> Path:
     [
         ("import sys; sys.version_info = (3, 10, 2)", "it needs Python 3.11 or newer, this is 3.10"),
         ("import sys; sys.modules['psutil'] = None", "ModuleNotFoundError: "),
-        pytest.param("import jax; del jax.jit", "AttributeError: ", marks=pytest.mark.slow),
     ],
-    ids=["Python", "package", "version"],
 )
 def test_an_interpreter_in_which_no_worker_can_start_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patch: str, problem: str
