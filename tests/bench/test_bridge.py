@@ -12,13 +12,11 @@ from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.bridge import FROM_PYTORCH, IN_JAX, SMALL
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import Answer
 from shared.variants import Abilities
 
 BRIDGE = QUESTIONS["bridge"]
 SETTINGS = Settings("bridge", passes=("score",))
 WAYS = (("jax", IN_JAX), ("jax", FROM_PYTORCH), ("torch", FROM_PYTORCH))
-ADDED = "JAX\nthe crossing adds"
 
 
 def three(jax: float, crossing: float, torch: float, variant: str = "fused", **others: Any) -> list[Result]:
@@ -28,23 +26,6 @@ def three(jax: float, crossing: float, torch: float, variant: str = "fused", **o
 
 def made(*results: Result) -> Record:
     return record(*results, settings=SETTINGS, inputs={"batch": facts(), SMALL: facts("a small one")})
-
-
-def answer(*results: Result) -> Answer:
-    return BRIDGE.answer(made(*results))
-
-
-def cells(*results: Result) -> dict[str, str]:
-    """The row of calls from PyTorch."""
-    (table,) = answer(*results).tables
-    return dict(zip(table.headers, table.rows[-1], strict=True))
-
-
-def test_the_crossing_is_the_time_that_a_call_from_pytorch_adds_to_one_in_jax():
-    row = cells(*three(1e-3, 1.25e-3, 3e-3))
-    assert row[ADDED] == "250 µs, 20% of the call\n(240 … 260 µs)" and row["faster"] == "JAX 2.40×\n(2.38 … 2.42)"
-    assert (row["calls"], row["JAX\ntime"], row["PyTorch\ntime"]) == (FROM_PYTORCH, "1.25 ms", "3.00 ms")
-    assert cells(*three(1e-3, 0.9e-3, 1e-3))[ADDED] == "nothing"
 
 
 def test_cases_of_rows_that_are_not_precise_are_timed_further():

@@ -74,8 +74,6 @@ def cells(made: Record) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("problem", "variant", "size", "loop"),
     [
-        ("smith_waterman", "scan_cond", (16, 3, 5), Loop(7, 16 * 7 * 4 / 2)),
-        ("smith_waterman", "batch_loop", (16, 3, 5), Loop(16 * 7, 16 * 7 * 4 / 2)),
         ("smith_waterman", "wavefront", (3, 5), Loop(7, 16 * 7 * 3 / 2)),  # a batch of 16
         ("needleman_wunsch", "cell_loop", (16, 3, 5), Loop(15, 16 * 15)),
         ("needleman_wunsch", "fused", (16, 3, 5), Loop(0, 16 * 15)),

@@ -21,7 +21,6 @@ from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS, shapes
 from shared.bench.questions.shapes import STRATEGIES, of_totals, padded_shapes, pairs_of, timed_stream
 from shared.bench.record import Result
-from shared.bench.report.tables import Answer
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import LEAST_ROUNDS
 from shared.bench.worker.case_runner import CaseRunner
@@ -66,53 +65,36 @@ def test_the_pairs_of_a_batch_fill_its_shape_and_the_seed_decides():
 # totals
 
 
-def streamed(framework: str, label: str, *processes: list[float], shapes: int = 50, **others: Any) -> Result:
-    """A case whose streams took so many seconds batch by batch; every shape of the first `shapes` batches is new."""
-    made = case(framework, "vmap", "marginals", label=label, **others)
-    new = range(500 if shapes == 50 else shapes) if made.compiled else []
-    counts = [min(shapes, len(seconds)) for seconds in processes]
-    details = {"compiles_at": [*new], "seconds": [*processes], "compilations": counts}
-    return Result(made, blocks=[Block.of(number, 0, [0.01]) for number in range(len(processes))], details=details)
+def streamed(label: str, seconds: list[float], new: int = 500, **others: Any) -> Result:
+    """A case whose stream took so many seconds batch by batch; the shapes of the first `new` batches are new."""
+    made = case("torch", "vmap", "marginals", label=label, **others)
+    details = {"compiles_at": [*range(new)] if made.compiled else [], "seconds": [seconds], "compilations": [0]}
+    return Result(made, blocks=[Block.of(0, 0, [0.01])], details=details)
 
 
-def totals(result: Result, count: int) -> list[float]:
-    (found,) = of_totals(record(result), count).results
-    return [block.median for block in found.blocks]
-
-
-AS_IS = streamed("jax", "as is", *[[3.0] + [2.0 * slower] * 49 for slower in (1.0, 1.005, 1.01)])
-FOUR = streamed(
-    "jax", "4 shapes", *[[3.0] + [2.0 * slower] * 3 + [0.1] * 46 for slower in (1.0, 1.005, 1.01)], shapes=4
-)
+def total(result: Result, count: int) -> Any:
+    """The total of so many batches, to be compared."""
+    return pytest.approx(of_totals(record(result), count).results[0].blocks[0].median)
 
 
 def test_totals_sum_what_was_measured_and_extrapolate_by_new_and_seen_shapes():
-    assert totals(AS_IS, 5)[0] == pytest.approx(3 + 4 * 2) and totals(AS_IS, 50)[0] == pytest.approx(3 + 49 * 2)
-    assert totals(AS_IS, 500)[0] == pytest.approx(3 + 499 * 2)
-    assert totals(FOUR, 50)[0] == pytest.approx(9 + 46 * 0.1) and totals(FOUR, 500)[0] == pytest.approx(9 + 496 * 0.1)
-
-
-def test_a_stream_that_was_cut_is_extrapolated():
-    cut = streamed("torch", "4 shapes", [20.0, 10.0], shapes=4)
+    as_is = streamed("as is", [3.0, *[2.0] * 49])
+    assert [total(as_is, count) for count in (5, 50, 500)] == [3 + 4 * 2, 3 + 49 * 2, 3 + 499 * 2]
+    four = streamed("4 shapes", [3.0, *[2.0] * 3, *[0.1] * 46], new=4)
+    assert [total(four, count) for count in (50, 500)] == [9 + 46 * 0.1, 9 + 496 * 0.1]
     # two more new shapes, then as long as a batch that was called again
-    assert totals(cut, 5) == [pytest.approx(30 + 2 * 10 + 0.01)] and totals(cut, 50) == [pytest.approx(50 + 46 * 0.01)]
+    cut = streamed("4 shapes", [20.0, 10.0], new=4)
+    assert [total(cut, count) for count in (5, 50)] == [30 + 2 * 10 + 0.01, 50 + 46 * 0.01]
     # the first batch of a case that is not compiled says nothing of the others
-    eager = streamed("torch", "eager", [0.9, 0.2, 0.4], compiled=False)
-    assert totals(eager, 500) == [pytest.approx(1.5 + 497 * 0.3)]
-    assert totals(streamed("torch", "eager", [0.9], compiled=False), 5) == [pytest.approx(0.9 + 4 * 0.01)]
+    assert total(streamed("eager", [0.9, 0.2, 0.4], compiled=False), 500) == 1.5 + 497 * 0.3
+    assert total(streamed("eager", [0.9], compiled=False), 5) == 0.9 + 4 * 0.01
 
 
-# the answer
-
-
-def answer(*results: Result) -> Answer:
-    return QUESTION.answer(record(*results, settings=dataclasses.replace(SMALL, frameworks=("jax", "torch"))))
-
-
-def test_a_stream_without_an_end_is_named_below_the_table():
-    late = ended(case("torch", "vmap", "marginals", label="as is"), "limit", "> 120 s")
-    assert answer(AS_IS, late).tables[0].below[-1] == "No PyTorch vmap marginals, as is: > 120 s."
-    assert answer(late).tables == []
+def test_a_stream_that_did_not_begin_is_named_below_the_table():
+    late = ended(case("jax", "vmap", "marginals", label="as is"), "limit", "> 120 s")
+    (table,) = QUESTION.answer(record(streamed("as is", [3.0, 2.0]), late, settings=SMALL)).tables
+    assert table.below[-1] == "No JAX vmap marginals, as is: > 120 s."
+    assert QUESTION.answer(record(late, settings=SMALL)).tables == []
 
 
 # runs

@@ -10,7 +10,7 @@ from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.estimates import Block, of_processes
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.speed import break_even_text, faster_by_process
+from shared.bench.questions.speed import break_even_text
 from shared.bench.record import Result
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import duration
@@ -87,11 +87,6 @@ def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold:
     assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
 
 
-def test_samples_of_processes_are_compared_by_their_ratios():  # a median is another mean than that of the ratios
-    text = "no clear winner\n(within 10.9×; 2 processes)"
-    assert faster_by_process({"jax": [0.001, 0.004], "torch": [0.0024, 0.0024]}) == text
-
-
 def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
     best = of("jax", [[1.0] * 3] * 4, "fused")
     close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
@@ -157,15 +152,16 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
     found = rows(answer(*results).tables[0])
     assert list(found) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
     assert found["wavefront"] == ["JAX only\n(100 ms)"]
-    assert rows(answer(*results).tables[1])["wavefront"] == [*["–"] * 4, "JAX only", "–"]
     assert answer(results[0]).tables == []
 
 
 def test_a_new_shape_is_compared_over_processes_that_both_frameworks_have():
     jax, torch = both("vmap", 0.25, 0.5)
-    jax.new_shapes = [[5.0], [5.0], [5.0, 4.0], *[[1.0]] * 4]
-    torch.new_shapes = [[2.0]] * 3
-    assert rows(answer(jax, torch).tables[1])["vmap"][0] == "PyTorch 2.50×\n(2.14 … 2.91)"
+    jax.new_shapes = [[1.0], [4.0], [9.0, 4.0], [9.0]]
+    torch.new_shapes = [[2.4]] * 2
+    # a median is another mean than that of the ratios
+    text = "no clear winner\n(within 10.9×; 2 processes)"
+    assert rows(answer(jax, torch).tables[1])["vmap"][0] == text
 
 
 def test_a_sentence_of_speed_compares_the_fastest_cases_and_tells_the_times_of_the_others():

@@ -13,7 +13,7 @@ from in_process import assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Result
+from shared.bench.record import Result
 from shared.bench.report.tables import Answer
 from shared.bench.run import interpreters
 from shared.bench.run.interpreters import every_version
@@ -43,19 +43,6 @@ def test_each_framework_has_a_table_of_its_versions_against_its_oldest():
     assert [table.title for table in made.tables][::2] == ["0.2 against 0.1", "2 and 3 against 1"]
     assert changes(made, "JAX") == ["–", "0.50×"] and changes(made, "PyTorch", 2) == ["–", "1.50×", "1.000×", "–"]
     assert dict(made.statements)["JAX, 0.2 against 0.1"] == "faster: vmap (0.50×)."
-
-
-def test_first_calls_are_compared_process_by_process():
-    old, new = measured("1", 0.1), measured("2", 0.1)
-    old.cold, new.cold = [Compilation(2.0)] * 3, [Compilation(3.0)] * 3
-    old.warm, new.warm = [1.0] * 2, [1.0] * 3
-    old.new_shapes, new.new_shapes = [[0.5, 9.0]] * 3, [[]]
-    made = answer(old, new)
-    assert made.tables[1].rows == [
-        ("vmap score", "2", "1.50×\n(1.29 … 1.75)", "1.000×\n(0.78 … 1.28; 2 processes)", "–")
-    ]
-    told = "vmap score, first call, caches empty, 2: 1.50× (1.29 … 1.75)."
-    assert made.statements[1] == ("PyTorch, first calls", told)
 
 
 def test_the_change_of_each_framework_must_be_precise():
