@@ -6,7 +6,6 @@ The golden rendering of these questions and of all others that have a record is 
 import os
 import signal
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import psutil
 import pytest
 from finished import finished, resumed
 from hand_made import case, ended, facts, plan_of, record, right
-from in_process import run_here, settings_of, use_numpy_workers  # noqa: F401 - a fixture
+from in_process import run_here, use_numpy_workers
 from numpy_worker import Backend
 from rendered import html_report
 from watched import started_workers
@@ -62,11 +61,10 @@ def test_every_case_has_each_dtype_and_number_of_threads_and_is_absent_once(monk
     assert [row.case for row in absent] == ["PyTorch vmap score"]
 
 
-def test_both_dtypes_are_the_default_and_one_can_be_chosen(settings_of: Callable[..., Settings]):  # noqa: F811
-    size = ("threads", "--size", "6x7", "--batch", "3")
-    given = THREADS.inputs(replace(settings_of(*size), threads=2))
-    assert [(name, each.arrays["similarity"].dtype.name) for name, each in given.items()] == [(n, n) for n in DTYPES]
-    assert list(THREADS.inputs(replace(settings_of(*size, "--dtype", "float64"), threads=2))) == ["float64"]
+def test_the_inputs_have_the_dtypes_that_are_asked_for():
+    for asked in (DTYPES, DTYPES[1:]):
+        given = THREADS.inputs(replace(SMALL, dtype=",".join(asked)))
+        assert [(n, each.arrays["similarity"].dtype.name) for n, each in given.items()] == [(n, n) for n in asked]
 
 
 def answer(*results: Result) -> Answer:

@@ -125,17 +125,6 @@ def test_intervals_cover_the_costs_and_the_times_of_sizes_that_were_not_seen():
     assert np.median(widths) < 1.5
 
 
-def test_one_odd_size_moves_neither_costs_nor_intervals_much():
-    factors, odd = noise(np.random.default_rng(1)), 7
-    good, factors[odd] = fit(factors), 6.0
-    found = fit(factors)
-    assert found.worst == NAMES[odd] and found.factors[1] > 4
-    for column in range(3):
-        assert found.coefficient(column).value == pytest.approx(good.coefficient(column).value, rel=0.1)
-    wide, narrow = (one.at(columns_of(NEW)) for one in (found, good))
-    assert wide.high / wide.value < 2 * narrow.high / narrow.value
-
-
 def test_no_cost_is_negative():
     found = fit([np.dot(columns_of(size), (CELL, -5e-7, 1e-3)) / seconds_of(size) for size in SIZES], has_knee=True)
     estimate = found.coefficient(1)

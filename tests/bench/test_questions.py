@@ -37,30 +37,26 @@ REFUSED = {
     "learning --families nowhere": "nowhere",
     "learning --checkpoints one.sto/kept": "one.sto/kept: Not a directory",
     "learning --families .": "one.sto': expected at least 2 sequences, got only 'a'",
-    "bridge --problem stencil": "bridge goes with alignments, not with stencil",
+    **{f"{name} --problem stencil": f"{name} goes with alignments, not with stencil"
+       for name in ("bridge", "processes", "shapes", "transforms")},
+    **{f"{name} --input globins": f"{name} goes with --input random, got 'globins'"
+       for name in ("memory", "shapes", "transforms")},
+    **{f"{name} --device cuda": f"{name} goes with --device cpu, got cuda"
+       for name in ("between", "processes", "threads")},
     "bridge --pass path": "bridge goes with --pass score or marginals or hvp, got path",
     "bridge --framework jax": "bridge needs both frameworks, got --framework jax",
     "bridge --python jax=python3": "bridge needs both frameworks in the interpreter that runs it",
-    "memory --input globins": "memory goes with --input random, got 'globins'",
     "memory --batch 3": "memory seeks the largest batch: leave out --batch",
     "memory --memory nanGB": "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'",
     "processes --processes 1": "processes must have a number above 1, such as 2 or 1,2,4, got '1'",
     "processes --processes 2 --batch 1": "2 processes need a pair each, got 1",
     "processes --processes 1,99": f"--processes must be at most {len(usable_cores())}, the cores to use, got 99",
     "processes --threads 1": "processes needs at least 2 cores, got 1",
-    "processes --device cuda": "processes goes with --device cpu, got cuda",
     "processes --pass path": "processes goes with --pass score or marginals or hvp or step, got path",
-    "processes --problem stencil": "processes goes with alignments, not with stencil",
-    "shapes --problem stencil": "shapes goes with alignments, not with stencil",
-    "shapes --input globins": "shapes goes with --input random, got 'globins'",
     "shapes --pass hvp": "shapes goes with --pass score or marginals, got hvp",
-    "threads --device cuda": "threads goes with --device cpu, got cuda",
     "threads --threads 1": "threads needs at least 2 threads to compare, got 1",
-    "between --device cuda": "between goes with --device cpu, got cuda",
-    "transforms --problem stencil": "transforms goes with alignments, not with stencil",
-    "transforms --input globins": "transforms goes with --input random, got 'globins'",
     "transforms --pass marginals": "transforms goes with --pass score, got marginals",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", REFUSED)

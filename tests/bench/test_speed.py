@@ -184,10 +184,6 @@ def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
 
 
 def test_one_kernel_in_both_frameworks_makes_no_practical_difference_below_10_percent():
-    (found, _) = answer(*both("vmap", 0.100, 0.104), *both("fused", 0.100, 0.104)).tables[:2]
-    assert {name: own[0] for name, own in rows(found).items()} == {
-        "vmap": "JAX 1.040×\n(1.032 … 1.048)", "fused": "no practical difference\n(within 1.05×)"
-    }  # fmt: skip
     ((_, text),) = answer(*both("fused", 0.100, 0.104)).statements
     assert text.endswith("; 95% interval 1.032 … 1.048, no practical difference.")
 
