@@ -13,7 +13,6 @@ from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.growth import cost_table, first_call_table, prediction
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import Answer
 from shared.problems import PROBLEMS
 from shared.problems.argument_types import size_text
 from shared.problems.problem import Loop, UnusableInput
@@ -51,13 +50,9 @@ def results(framework: str, seconds: Seconds, variant: str = "vmap", noise: int 
     return made
 
 
-def growth_of(*cases: list[Result], settings: Settings = SETTINGS) -> Record:
+def growth_of(*cases: list[Result]) -> Record:
     inputs = {size_text(size): facts(shape=size) for size in SIZES}
-    return record(*(result for own in cases for result in own), settings=settings, inputs=inputs)
-
-
-def answer(made: Record) -> Answer:
-    return QUESTIONS["growth"].answer(made)
+    return record(*(result for own in cases for result in own), settings=SETTINGS, inputs=inputs)
 
 
 def cells(made: Record) -> dict[str, str]:
@@ -173,7 +168,7 @@ def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others():
     for result in made[1::2]:
         result.status, result.blocks = "limit", []
     assert cells(growth_of(made))["a step"] == "3.00 µs"
-    assert cost_table(growth_of(made[:5])).rows == [] and answer(growth_of(made[:5])).tables == []
+    assert cost_table(growth_of(made[:5])).rows == []
 
 
 # the sentences
@@ -183,7 +178,7 @@ EARLY, LATE = costing(1e-4, 0.0, 2e-8), costing(1e-3, 0.0, 5e-9)
 
 
 def told(*cases: list[Result], about: str = "score, vmap") -> str:
-    return dict(answer(growth_of(*cases)).statements)[about]
+    return dict(QUESTIONS["growth"].answer(growth_of(*cases)).statements)[about]
 
 
 def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -228,35 +229,34 @@ def test_variables_that_a_file_sets_are_no_part_of_the_environment(own: Path, mo
     assert "The code that was measured changed settings that change times: JAX_DEBUG_NANS=1, MKL_VERBOSE=1." in printed
 
 
-JAX_SETTINGS = {"jax_debug_nans": True, "jax_enable_x64": True, "jax_default_matmul_precision": "high"}
-TORCH_SETTINGS: dict[str, tuple[Any, Any, Any]] = {  # name: how it is set, to which value, and back
-    "torch.get_default_dtype()": (torch.set_default_dtype, torch.float64, torch.float32),
-    "torch.get_default_device()": (torch.set_default_device, torch.device("meta"), None),
-    "torch.get_num_threads()": (torch.set_num_threads, 3, 1),
-    "torch.is_grad_enabled()": (torch.set_grad_enabled, False, True),
-    "torch.is_anomaly_enabled()": (torch.autograd.set_detect_anomaly, True, False),
-    "torch.are_deterministic_algorithms_enabled()": (torch.use_deterministic_algorithms, True, False),
-    "torch.set_flush_denormal()": (torch.set_flush_denormal, True, False),
-    "torch.backends.mkldnn.enabled": (lambda value: torch._C._set_mkldnn_enabled(value), False, True),
+SETTINGS: dict[str, tuple[Any, Any]] = {  # name: how it is set, and to which value
+    "jax_debug_nans": (partial(jax.config.update, "jax_debug_nans"), True),
+    "jax_enable_x64": (partial(jax.config.update, "jax_enable_x64"), True),
+    "jax_default_matmul_precision": (partial(jax.config.update, "jax_default_matmul_precision"), "high"),
+    "torch.get_default_dtype()": (torch.set_default_dtype, torch.float64),
+    "torch.get_default_device()": (torch.set_default_device, torch.device("meta")),
+    "torch.get_num_threads()": (torch.set_num_threads, 3),
+    "torch.is_grad_enabled()": (torch.set_grad_enabled, False),
+    "torch.is_anomaly_enabled()": (torch.autograd.set_detect_anomaly, True),
+    "torch.are_deterministic_algorithms_enabled()": (torch.use_deterministic_algorithms, True),
+    "torch.set_flush_denormal()": (torch.set_flush_denormal, True),
+    "torch.backends.mkldnn.enabled": (lambda value: torch._C._set_mkldnn_enabled(value), False),
 }
 
 
-@pytest.mark.parametrize("name", [*JAX_SETTINGS, *TORCH_SETTINGS])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_that_a_function_changes_is_seen_and_warned_of(name: str):
-    backend = jax_impl.backend if name in JAX_SETTINGS else torch_impl.backend
-    before = backend.settings()
-    change, value, back = TORCH_SETTINGS.get(name) or (
-        lambda value: jax.config.update(name, value), JAX_SETTINGS[name], before[name]
-    )  # fmt: skip
+    backend = jax_impl.backend if name.startswith("jax") else torch_impl.backend
+    before, (change, value) = backend.settings(), SETTINGS[name]
     change(value)
     try:
         found = changed(before, backend.settings())
     finally:
-        change(back)
+        change(None if "device" in name else before[name])
     assert found.pop(name) == str(value)
     assert set(found) <= {"torch._inductor.config.deterministic"}  # which PyTorch sets too
-    assert [line.endswith(f" changed settings that change times: {name}={value}.") for line in
-            warnings({}, {name: str(value)})] == [True]  # fmt: skip
+    (line,) = warnings({}, {name: str(value)})
+    assert line.endswith(f" changed settings that change times: {name}={value}.")
     assert not changed(before, backend.settings())
 
 

@@ -117,17 +117,14 @@ class Batches(AxisQuestion):
     name = "batches"
     asks = "what does a cell cost in larger batches"
     axis, change, is_over_inputs = "pairs", "gain", True
-    below = ("Gain: the time of a cell with the fewest pairs over that with so many, and the 95% interval.",)
     default_input = "random"
 
     def number_of(self, point):
         return float(point.split()[0])
 
     def inputs(self, settings):
-        found = {}
-        for pairs in (2, 8, 32):
-            (found[f"{pairs} pairs"],) = problem_of(settings.problem).inputs(replace(settings, batch=pairs)).values()
-        return found
+        make = problem_of(settings.problem).inputs_of_size
+        return {f"{pairs} pairs": make(replace(settings, batch=pairs), settings.size) for pairs in (2, 8, 32)}
 
 
 QUESTION = Batches()
