@@ -154,20 +154,16 @@ def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen()
     assert found.items() >= (costs | {"error on sizes\nnot seen": "0%"}).items()
 
 
-def test_memory_of_zero_is_not_known():
+def test_sizes_without_a_peak_or_a_time_are_left_out():
     made = results("jax", FAST)
     made[2].peak_bytes = made[6].peak_bytes = 0
     assert cells(growth_of(made))["memory\nof a cell"] == "24.0 B"
-    for result in made:
-        result.peak_bytes = None
-    assert cells(growth_of(made))["memory\nof a cell"] == "–"
-
-
-def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others():
-    made = results("jax", FAST)
     for result in made[1::2]:
         result.status, result.blocks = "limit", []
     assert cells(growth_of(made))["a step"] == "3.00 µs"
+    for result in made:
+        result.peak_bytes = None
+    assert cells(growth_of(made))["memory\nof a cell"] == "–"
     assert cost_table(growth_of(made[:5])).rows == []
 
 
