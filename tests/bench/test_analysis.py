@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Absence, Settings
-from shared.bench.estimates import (
-    Block,
-    Estimate,
-    break_even,
-    drift,
-    median_time,
-    of_processes,
-    time_quotient,
-    time_ratio,
-)
+from shared.bench.estimates import Block, Estimate, break_even, drift, median_time, time_quotient, time_ratio
 from shared.bench.record import Gate, Generation, Record, Result
 from shared.bench.units import clock, duration, figures, interval_text, ratio_text, rough_text, size
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
@@ -95,7 +86,6 @@ def test_a_few_rounds_of_one_process_are_no_interval():
     assert median_time(blocks([0.5] * 7)).is_measured
     assert median_time(blocks([0.5], workers=2)).is_measured
     assert not time_quotient(blocks([0.5] * 7), blocks([0.5])).is_measured
-    assert of_processes([1.0, 4.0]).processes == 2
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_cases_of_rows_that_are_not_precise_are_timed_further():
     assert len(BRIDGE.deciding(made(*decided))) == 2  # the crossing, and the choice in PyTorch
 
 
-def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through_the_bridge():
+def test_the_plan_has_three_cases_side_by_side():
     torch = Abilities("fused", uncompiled_variants=dict.fromkeys(("wavefront", "fused"), "no"))
     able = {"jax": Abilities("fused"), "torch": torch}
     cases, absent = BRIDGE.cases(SETTINGS, able, ["batch", SMALL])

@@ -232,7 +232,7 @@ def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: in
     assert largest(Accelerators(jax, torch)) == repeats  # any other error is left for the case to report
 
 
-def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_other_ended():
+def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ended():
     run = Accelerators(jax=4, torch=2)
     largest(run)
     jax, torch = (replace(each, variant="fused", compiled=each.framework == "jax") for each in CASES[-2:])

@@ -15,15 +15,7 @@ from hand_made import case, steady
 from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import read_record
-from shared.bench.record import (
-    SCHEMA_VERSION,
-    Facts,
-    Gate,
-    Generation,
-    Record,
-    Result,
-    UnreadableRecord,
-)
+from shared.bench.record import SCHEMA_VERSION, Facts, Gate, Generation, Record, Result, UnreadableRecord
 from shared.problems.alignment_inputs import AlignmentInputs
 
 CASE = asdict(case("jax", "vmap", input="6x7"))

@@ -164,7 +164,7 @@ def test_a_new_shape_is_compared_over_processes_that_both_frameworks_have():
     assert rows(answer(jax, torch).tables[1])["vmap"][0] == text
 
 
-def test_a_sentence_of_speed_compares_the_fastest_cases_and_tells_the_times_of_the_others():
+def test_a_sentence_of_speed_compares_the_fastest_cases_and_times_the_others():
     results = [*both("vmap", 0.4, 0.1), steady(case("jax", "wavefront"), 0.04), *both("fused", 0.01, 0.02)]
     results.append(ended(case("torch", "wavefront"), "wrong", "score off"))
     ((about, text),) = answer(*results).statements
@@ -183,7 +183,7 @@ def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
     assert found["vmap / diagonal_loop"][0].startswith("JAX 3.00×")
 
 
-def test_one_kernel_in_both_frameworks_makes_no_practical_difference_below_10_percent():
+def test_one_kernel_in_both_frameworks_makes_no_difference_below_10_percent():
     ((_, text),) = answer(*both("fused", 0.100, 0.104)).statements
     assert text.endswith("; 95% interval 1.032 … 1.048, no practical difference.")
 

@@ -74,7 +74,7 @@ def labels(*pythons: str) -> list[str]:
     return [f"{each.framework} {each.label}" for each in every_version(replace(ASKED, pythons=pythons))]
 
 
-def test_this_interpreter_is_compared_with_the_only_one_named_and_several_with_each_other(installed: dict[str, str]):
+def test_this_interpreter_is_compared_with_the_only_one_named_or_several_are(installed: dict[str, str]):
     installed |= {sys.executable: "2.10.0+cpu", "/old": "2.9.1", "/new": "2.11.0.dev1", "/same": "2.10.0+cpu"}
     assert labels("torch=/old") == ["torch 2.9.1", "torch 2.10.0+cpu"]
     assert labels("torch=/new", "torch=/old") == ["torch 2.9.1", "torch 2.11.0.dev1"]
