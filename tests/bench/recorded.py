@@ -122,16 +122,6 @@ def troubled() -> Record:
     return made
 
 
-def alone() -> Record:
-    """A run with one framework."""
-    made = plain()
-    made.results = [entry for entry in made.results if entry.case.framework == "jax"]
-    made.missing = {"torch": "PyTorch is not installed"}
-    for known in (made.environment["frameworks"], made.auto, made.uncompiled, made.code_lines):
-        del known["torch"]
-    return made
-
-
 def learning() -> Record:
     """Three trainings of each framework to a quality."""
     options = {"model": "matrix", "seeds": 3, "epochs": 20}
@@ -198,5 +188,5 @@ def hostile() -> Record:
 
 
 EVERY_KIND: dict[str, Callable[[], Record]] = {
-    make.__name__: make for make in (plain, ladder, growth, learning, troubled, alone, hostile, begun)
+    make.__name__: make for make in (plain, ladder, growth, learning, troubled, hostile, begun)
 }

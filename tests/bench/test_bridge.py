@@ -1,25 +1,22 @@
 """The question of JAX's kernels called from PyTorch: its cases, what follows from their times, and a whole run."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from finished import finished
 from hand_made import blocks_of_workers, case, facts, record, steady
-from in_process import assert_refused, run_here
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.bridge import FROM_PYTORCH, IN_JAX, SMALL
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import Answer
 from shared.variants import Abilities
 
 BRIDGE = QUESTIONS["bridge"]
 SETTINGS = Settings("bridge", passes=("score",))
 WAYS = (("jax", IN_JAX), ("jax", FROM_PYTORCH), ("torch", FROM_PYTORCH))
-ADDED = "JAX\nthe crossing adds"
 
 
 def three(jax: float, crossing: float, torch: float, variant: str = "fused", **others: Any) -> list[Result]:
@@ -31,31 +28,6 @@ def made(*results: Result) -> Record:
     return record(*results, settings=SETTINGS, inputs={"batch": facts(), SMALL: facts("a small one")})
 
 
-def answer(*results: Result) -> Answer:
-    return BRIDGE.answer(made(*results))
-
-
-def cells(*results: Result) -> dict[str, str]:
-    """The row of calls from PyTorch."""
-    (table,) = answer(*results).tables
-    return dict(zip(table.headers, table.rows[-1], strict=True))
-
-
-def test_the_crossing_is_the_time_that_a_call_from_pytorch_adds_to_one_in_jax():
-    row = cells(*three(1e-3, 1.25e-3, 3e-3))
-    assert row[ADDED] == "250 µs, 20% of the call\n(240 … 260 µs)" and row["faster"] == "JAX 2.40×\n(2.38 … 2.42)"
-    assert (row["calls"], row["JAX\ntime"], row["PyTorch\ntime"]) == (FROM_PYTORCH, "1.25 ms", "3.00 ms")
-    told = dict(answer(*three(1e-3, 1.25e-3, 3e-3)).statements)
-    assert told["The faster kernel from PyTorch"] == "JAX: fused."
-
-
-def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_interval():
-    in_jax, crossing, torch = three(1e-3, 1e-3, 1e-3)
-    crossing.blocks = blocks_of_workers(0.9e-3, 1e-3, 1.1e-3, 1e-3)
-    assert re.fullmatch(r"< 1\d\d µs", cells(in_jax, crossing, torch)[ADDED])
-    assert cells(*three(1e-3, 0.9e-3, 1e-3))[ADDED] == "nothing"
-
-
 def test_cases_of_rows_that_are_not_precise_are_timed_further():
     decided, small = three(0.1, 0.2, 0.3, "vmap"), three(20e-6, 60e-6, 30e-6, input=SMALL)
     restless = three(0.1, 0.1, 0.3, "wavefront")
@@ -65,7 +37,7 @@ def test_cases_of_rows_that_are_not_precise_are_timed_further():
     assert len(BRIDGE.deciding(made(*decided))) == 2  # the crossing, and the choice in PyTorch
 
 
-def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through_the_bridge():
+def test_the_plan_has_three_cases_side_by_side():
     torch = Abilities("fused", uncompiled_variants=dict.fromkeys(("wavefront", "fused"), "no"))
     able = {"jax": Abilities("fused"), "torch": torch}
     cases, absent = BRIDGE.cases(SETTINGS, able, ["batch", SMALL])
@@ -80,26 +52,10 @@ def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through
     assert (cases, row.reason) == ([], "PyTorch is missing")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "bridge goes with alignments, not with stencil"),
-        ("--pass path", "bridge goes with --pass score or marginals or hvp, got path"),
-        ("--framework jax", "bridge needs both frameworks, got --framework jax"),
-        ("--python jax=python3", "bridge needs both frameworks in the interpreter that runs it"),
-    ],
-)
-def test_a_question_that_the_bridge_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_here("bridge", *arguments.split()), text)
-
-
 @pytest.mark.slow
 def test_a_run_measures_through_the_bridge(tmp_path: Path):
-    path = tmp_path / "run.json"
     few = ("--variant", "fused", "--pass", "marginals", "--size", "6x7", "--batch", "3", "--workers", "1")
-    ended = run_here("bridge", *few, "--rounds", "2", "--json", str(path))
-    assert ended.code == 0, ended.err
-    made = Record.read(path)
+    _, made = finished(tmp_path, "bridge", *few, "--rounds", "2")
     ways = [(r.case.framework, r.case.label, r.case.input) for r in made.results if r.measured]
     assert ways == [(*way, name) for name in ("batch", SMALL) for way in WAYS]
     assert "compiler_start_seconds" not in made.environment["frameworks"]["torch"]  # the bridge's is JAX's

@@ -111,10 +111,3 @@ def test_the_ladder_measures_every_rung_in_both_modes_on_the_input_it_is_made_fo
             for framework in AUTO
             for compiled in (False, True)
         ]
-
-
-def test_titles_of_cases_are_distinct_and_readable():
-    compiled, plain = planned(variants=("vmap", "cell_loop"), passes=("marginals",))[0][::-2]
-    assert (compiled.title, plain.title) == ("PyTorch vmap marginals", "PyTorch cell_loop marginals, not compiled")
-    for cases, _ in (planned(Validation(0.0), ("6x7", "8x9"), passes=PASSES), ladder()):
-        assert len({case.title for case in cases}) == len(cases)

@@ -15,13 +15,14 @@ def module_of(path: Path) -> str:
 
 
 FILES = {module_of(path): path for path in [ROOT / "compare.py", *sorted((ROOT / "shared/bench").rglob("*.py"))]}
+IMPORTS = {name: [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+           for name, path in FILES.items()}  # fmt: skip
 
 
 def imports() -> dict[str, set[str]]:
     """The benchmark's modules that each one imports, those in functions included."""
     found: dict[str, set[str]] = {}
-    for name, path in FILES.items():
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    for name, nodes in IMPORTS.items():
         named = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
         found[name] = {each if each in FILES else each.rpartition(".")[0] for each in named} & FILES.keys()
     return found
@@ -53,9 +54,8 @@ def test_no_module_imports_one_above_it():
 
 
 def test_only_slow_third_party_modules_are_imported_in_functions():
-    for name, path in FILES.items():
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    for name, nodes in IMPORTS.items():
         late = {str(node.module) for node in nodes if node.col_offset and str(node.module).startswith("shared")}
         # before this one NumPy and the frameworks must not be imported: they start threads
         assert late <= ({"shared.bench.worker.commands"} if name == "shared.bench.worker.main" else set()), name
-        assert "TYPE_CHECKING" not in path.read_text(), name
+        assert "TYPE_CHECKING" not in FILES[name].read_text(), name

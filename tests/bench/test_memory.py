@@ -1,4 +1,4 @@
-"""The question of what fits into a given memory: what follows from peaks, how batches are found, whole runs."""
+"""What fits into a memory: the question of it, and the largest batch that all frameworks can be timed on."""
 
 import contextlib
 import json
@@ -11,19 +11,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from finished import finished
 from hand_made import case, ended, facts, record
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import run_here, use_numpy_workers
 from rendered import html_report
 
-from shared.bench.cases import Settings
+from shared.bench.cases import Case, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.memory import _find_batches, _measure, peak_of
-from shared.bench.record import Record, Result
+from shared.bench.record import Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer
+from shared.bench.run.largest_batch import fits, largest_batches
 from shared.bench.run.worker_handle import Reply
+from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.problem import DATA
+from shared.variants import Abilities
 
 MEBIBYTE = 2**20
 SETTINGS = Settings("memory", input="random", passes=("marginals",), memory=1000 * MEBIBYTE, size=(100, 100))
@@ -61,18 +66,8 @@ def test_the_table_has_the_lines_the_largest_batch_and_how_far_the_trial_was_off
     assert first[PROCESS].startswith("200.0 MiB\n(19") and first[LARGEST].startswith("8,388\n(8,2")
     assert first[MORE].startswith("JAX 2.00×\n(") and first[TRIED] == "920.0 MiB\n(+35.9%)"  # over 200 MiB + 5e8 B
     assert second[LARGEST].startswith("4,194\n(4,1") and second[MORE] == "–"
-    wrong = fitting("jax", "vmap", 200, 201, trial="5,000 pairs take more than 1000.0 MiB")
-    (row,) = answer(wrong).tables[0].rows
-    assert row[TRIED] == "5,000 pairs take more than 1000.0 MiB" and row[LARGEST].endswith("; 2 processes)")
-
-
-def test_a_sentence_compares_what_fits_most_in_each_framework():
-    (statement,) = answer(JAX, TORCH, fitting("torch", "fused", 400, 401, 402, cell=4.0)).statements
-    start = "into 1000.0 MiB fit 15,702 pairs in PyTorch fused, against 8,388 pairs in JAX vmap: PyTorch 1.87× ("
-    assert statement.about == "marginals" and statement.text.startswith(start)
-    same = fitting("torch", "vmap", 200, 201, 200)
-    assert answer(JAX, same).statements[0].text.endswith(": same (within 1.2%).")
-    assert answer(JAX).statements[0].text == "into 1000.0 MiB fit 8,388 pairs in JAX vmap."
+    (row,) = answer(fitting("jax", "vmap", 200, 201, trial="too much")).tables[0].rows
+    assert row[TRIED] == "too much" and row[LARGEST].endswith("; 2 processes)")
 
 
 def test_a_case_without_peaks_is_named_with_its_reason():
@@ -91,6 +86,7 @@ class FakeRun:
     def __init__(self, base: float, cell: float, settings: Settings = SETTINGS) -> None:
         self.settings, self.asked = settings, []
         self.record = record(settings=settings, inputs={DATA: facts(shape=(1, *(settings.size or (256, 256))))})
+        self.result = self.record.result(case("jax", "vmap"))
         self.progress = SimpleNamespace(step=lambda name: None)
         self.base, self.cell = base * MEBIBYTE, cell
 
@@ -112,55 +108,44 @@ class FakeRun:
 @pytest.mark.parametrize(("base", "cell"), [(200, 4.0), (450, 30.0), (300, 120.0)])
 def test_the_larger_batch_takes_about_half_of_the_memory_and_no_step_takes_all(base: float, cell: float):
     run: Any = FakeRun(base, cell, replace(SETTINGS, size=None))
-    result = run.record.result(case("jax", "vmap"))
-    _find_batches(run, result)
-    smaller, larger = result.details["pairs"]
-    assert smaller == larger // 2 and result.status == "ok"
+    _find_batches(run, run.result)
+    smaller, larger = run.result.details["pairs"]
+    assert smaller == larger // 2 and run.result.status == "ok"
     assert 0.45 < (0.2 * base + cell * larger * 65536 / MEBIBYTE) / (1000 - 0.8 * base) < 0.62
     assert [is_first for _, is_first in run.asked] == [True] + [False] * (len(run.asked) - 1) and len(run.asked) < 8
 
 
 def test_a_batch_that_was_stopped_costs_only_itself():
     run: Any = FakeRun(900, 102.0)  # 102 pairs take 999.2 MiB, 103 too much
-    result = run.record.result(case("jax", "vmap"))
-    _find_batches(run, result)
+    _find_batches(run, run.result)
     assert [pairs for pairs, _ in run.asked] == [102, 103]
-    assert (result.status, result.reason, result.details["pairs"]) == ("ok", None, [51, 102])
+    assert (run.result.status, run.result.reason, run.result.details["pairs"]) == ("ok", None, [51, 102])
     run = FakeRun(200, 40.0, replace(SETTINGS, size=(4096, 4096)))
-    result = run.record.result(case("jax", "vmap"))
-    _find_batches(run, result)  # one pair fits, two do not
-    assert (result.status, result.reason, result.details) == ("limit", "stopped", {})
+    _find_batches(run, run.result)  # one pair fits, two do not
+    assert (run.result.status, run.result.reason, run.result.details) == ("limit", "stopped", {})
 
 
 def test_every_process_is_fresh_and_the_last_one_tries_the_largest_batch():
     run: Any = FakeRun(200, 4.0)
-    result = run.record.result(case("jax", "vmap"))
-    _measure(run, result.case, is_last=False)
-    smaller, larger = result.details["pairs"]
-    assert run.asked[-4:] == ["stop", (smaller, True), (larger, False), "stop"] and "trial" not in result.details
+    _measure(run, run.result.case, is_last=False)
+    smaller, larger = run.result.details["pairs"]
+    assert run.asked[-4:] == ["stop", (smaller, True), (larger, False), "stop"] and "trial" not in run.result.details
     run.asked.clear()
-    _measure(run, result.case, is_last=True)
+    _measure(run, run.result.case, is_last=True)
     tried = int(0.9 * 800 * MEBIBYTE / 4 / 10_000)
     assert run.asked == ["stop", (smaller, True), (larger, False), "stop", (tried, False), "stop"]
-    assert len(result.details["peaks"]) == 2 and result.details["trial"]["pairs"] == tried
+    assert len(run.result.details["peaks"]) == 2 and run.result.details["trial"]["pairs"] == tried
 
 
-def test_a_process_that_fails_leaves_what_earlier_ones_measured():
-    run: Any = FakeRun(200, 4.0)
-    result = run.record.result(case("jax", "vmap"))
-    _measure(run, result.case, is_last=False)
-    run.base = 2000 * MEBIBYTE
-    _measure(run, result.case, is_last=True)
-    assert (result.status, len(result.details["peaks"])) == ("limit", 1)
-
-
-def test_memory_that_does_not_grow_is_no_line():
-    run: Any = FakeRun(600, 0.0)
-    result = run.record.result(case("jax", "vmap"))
-    result.details = {"pairs": [1, 2]}
-    _measure(run, result.case, is_last=True)
-    assert result.reason == "its memory does not grow with the batch: take more --memory"
-    assert "peaks" not in result.details
+@pytest.mark.parametrize(
+    ("base", "cell", "reason"),
+    [(2000, 4.0, "stopped"), (600, 0.0, "its memory does not grow with the batch: take more --memory")],
+)
+def test_a_process_without_a_line_leaves_what_earlier_ones_measured(base: float, cell: float, reason: str):
+    run: Any = FakeRun(base, cell)
+    run.result.details = {"pairs": [1, 2], "peaks": [[3, 4]]}
+    _measure(run, run.result.case, is_last=True)
+    assert (run.result.status, run.result.reason, run.result.details["peaks"]) == ("limit", reason, [[3, 4]])
 
 
 # workers that have too much
@@ -189,69 +174,109 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
         return answered(*arguments, **options)
 
     run.ask_for_result = slow
-    result = run.record.result(case("jax", "vmap"))
-    peak_of(run, result, 7, is_first=False)
+    peak_of(run, run.result, 7, is_first=False)
     assert (holder.poll() is not None) == (allowed == 100)
-    assert result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
+    assert run.result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
+
+
+# the largest batch that all frameworks can be timed on
+
+CASES = [
+    case(framework, variant, pass_name, device="cuda", input="5x4")
+    for pass_name in ("score", "marginals")
+    for variant in ("vmap", "wavefront")
+    for framework in ("jax", "torch")
+]
+
+
+class Accelerators:
+    """A run whose workers have room for so many repeats; one without a number dies, one with an error tells it."""
+
+    def __init__(self, jax: int | str | None, torch: int | None) -> None:
+        self.settings = Settings(device="cuda", passes=("score", "marginals"))
+        self.record = record(inputs={})
+        self.progress = SimpleNamespace(say=lambda text: None)
+        self.room = {"jax": jax, "torch": torch}
+        self.asked: list[tuple[Case, int]] = []
+        self.stopped: list[str] = []
+
+    def write(self, name: str, value: Any) -> None:
+        assert name == "5x4.inputs"
+
+    def ask(self, do: str, of: Case, function: Any, repeats: int) -> Reply:
+        assert (do, function) == ("call", fits)
+        self.asked.append((of, repeats))
+        room = self.room[of.framework]
+        return Reply("ok", None, {"fits": repeats <= room}) if isinstance(room, int) else Reply("failed", room)
+
+    def running(self, of: Case) -> object | None:
+        return None if self.room[of.framework] is None else object()
+
+    def stop(self, of: Case) -> None:
+        self.stopped.append(of.framework)
+
+
+def largest(run: Any) -> int:
+    made = AlignmentInputs("two pairs", np.zeros((2, 5, 4), np.float32), None)
+    able = {"jax": Abilities("fused"), "torch": Abilities("fused", uncompiled_variants={"fused": "one operator"})}
+    found = largest_batches(run, {"5x4": replace(made, repeats=8), "3x3": made}, CASES, able)
+    assert found["3x3"].repeats == 1
+    return found["5x4"].repeats
+
+
+@pytest.mark.parametrize(
+    ("jax", "torch", "repeats"),
+    [(8, 8, 8), (4, 8, 4), (4, 1, 1), (3, 100, 2), (0, 0, 1), (8, None, 1), ("it broke", 8, 8)],
+)
+def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: int | None, repeats: int):
+    assert largest(Accelerators(jax, torch)) == repeats  # any other error is left for the case to report
+
+
+def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ended():
+    run = Accelerators(jax=4, torch=2)
+    largest(run)
+    jax, torch = (replace(each, variant="fused", compiled=each.framework == "jax") for each in CASES[-2:])
+    assert run.asked == [(jax, 8), (jax, 4), (torch, 4), (torch, 2)]
+    assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
+
+
+def test_a_resumed_run_keeps_its_batch():
+    run = Accelerators(jax=8, torch=8)
+    run.record.inputs = {"5x4": facts(shape=(6, 5, 4))}  # three times the two pairs
+    assert largest(run) == 3 and not run.asked
 
 
 # runs
 
-
-def run_memory(*arguments: str) -> Ended:
-    return run_here("memory", "--threads", "1", *arguments)
+FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--workers", "1", "--threads", "1")
 
 
 @pytest.mark.slow
-def test_a_run_finds_batches_and_goes_on_after_an_interruption(tmp_path: Path):
-    path = tmp_path / "run.json"
-    fused = ("--framework", "jax", "--variant", "fused", "--pass", "score")
-    ended = run_memory(*fused, "--memory", "500MiB", "--workers", "1", "--json", str(path))
-    assert ended.code == 0, ended.err
+def test_a_run_finds_batches_and_tries_the_largest(tmp_path: Path):
+    ended, made = finished(tmp_path, "memory", *FUSED, "--memory", "500MiB")
     assert "memory of a process: 500.0 MiB; --memory SIZE changes that" in ended.err
     assert "that fit into 500.0 MiB" in ended.out and "All cases" not in ended.out
-    made = Record.read(path)
     (result,) = made.results
     assert 400 * MEBIBYTE < result.details["trial"]["peak"] < 500 * MEBIBYTE
     of_a_cell = float(QUESTIONS["memory"].answer(made).tables[0].rows[0][CELL].split(" ")[0])
     assert 3.9 <= of_a_cell < 5.0  # four bytes, give or take what the C library has kept of a smaller size
     assert result.gate and result.gate.pairs == 1
-    made.settings = replace(made.settings, workers=2)
-    made.write(path)
-    resumed = run_here("--resume", str(path))
-    assert resumed.code == 0, resumed.err
-    (after,) = Record.read(path).results
-    assert len(after.details["peaks"]) == 2 and after.details["peaks"][0] == result.details["peaks"][0]
-    assert after.details["trial"] == result.details["trial"]
-    assert html_report([Record.read(path)]).count("<figure>") == 1
+    assert html_report([made]).count("<figure>") == 1
 
 
 def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path, notes = tmp_path / "run.json", tmp_path / "notes"
+    notes = tmp_path / "notes"
     # a pair takes 6 * 7 * 4 bytes, and 8 for its lengths: 5,658 fit beside 4 KiB; and the worker has room for some more
     use_numpy_workers(monkeypatch, repeats=6_000, notes=str(notes))
-    small = ("--device", "cuda", "--size", "6x7", "--memory", "1MB", "--framework", "jax", "--workers", "1")
-    ended = run_memory(*small, "--variant", "fused", "--pass", "score", "--json", str(path))
-    assert ended.code == 0, ended.err
-    (result,) = Record.read(path).results
-    trial = result.details["trial"]
+    small = ("memory", *FUSED, "--device", "cuda", "--size", "6x7")
+    ended, made = finished(tmp_path, *small, "--memory", "1MB")
+    trial = made.results[0].details["trial"]
     assert trial["pairs"] == 5092 and trial["peak"] < 10**6
     assert "into 977 KiB fit 5,658 pairs in JAX fused" in ended.out
     asked = [json.loads(line) for line in notes.read_text().splitlines()]
     assert [share for _, what, share, *_ in asked if what == "share"][-1] == pytest.approx(1e6 / 2**30, abs=1e-6)
-    ended = run_memory(*small, "--memory", "1GiB")
-    assert ended.code == 2
-    assert ended.err[-1].endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "memory goes with alignments, not with stencil"),
-        ("--input globins", "memory goes with --input random, got 'globins'"),
-        ("--batch 3", "memory seeks the largest batch: leave out --batch"),
-        ("--memory nanGB", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'"),
-    ],
-)
-def test_a_question_that_memory_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_memory(*arguments.split()), text)
+    assert (
+        run_here(*small, "--memory", "1GiB")
+        .err[-1]
+        .endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
+    )

@@ -6,18 +6,78 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished import finished
 from hand_made import blocks, case, ended, record, right
 from in_process import assert_refused, run_here, use_numpy_workers
 from rendered import console_report, html_report, markdown_report
 
-from shared.bench.cases import Settings
+from shared.bench.cases import BETWEEN, Settings
+from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Record, ReferenceTime
+from shared.bench.questions.between import LOOP
+from shared.bench.record import Record
 
 ROOT = Path(__file__).parents[2]
+FEW = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7")
 RECORDED = [
     path for path in sorted((ROOT / "results").glob("*.json")) if "schema_version" in json.loads(path.read_text())
 ]
+
+
+# what is refused, in one line
+
+REFUSED = {
+    "--problem learn_alignment": "learn_alignment goes with the question learning, not with speed",
+    "--model encoder": "--model goes with --problem learn_alignment, not with smith_waterman",
+    "learning --problem stencil": "learning goes with learn_alignment, not with stencil",
+    "learning --gap -2": "--gap goes with --problem",
+    "learning --rounds 9": "--rounds goes with the question speed",
+    "learning --model transformer": "unknown model 'transformer'; known: matrix, encoder",
+    "learning --variant vmap": "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto",
+    "learning --families nowhere": "nowhere",
+    "learning --checkpoints one.sto/kept": "one.sto/kept: Not a directory",
+    "learning --families .": "one.sto': expected at least 2 sequences, got only 'a'",
+    **{f"{name} --problem stencil": f"{name} goes with alignments, not with stencil"
+       for name in ("bridge", "processes", "shapes", "transforms")},
+    **{f"{name} --input globins": f"{name} goes with --input random, got 'globins'"
+       for name in ("memory", "shapes", "transforms")},
+    **{f"{name} --device cuda": f"{name} goes with --device cpu, got cuda"
+       for name in ("between", "processes", "threads")},
+    "bridge --pass path": "bridge goes with --pass score or marginals or hvp, got path",
+    "bridge --framework jax": "bridge needs both frameworks, got --framework jax",
+    "bridge --python jax=python3": "bridge needs both frameworks in the interpreter that runs it",
+    "memory --batch 3": "memory seeks the largest batch: leave out --batch",
+    "memory --memory nanGB": "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'",
+    "processes --processes 1": "processes must have a number above 1, such as 2 or 1,2,4, got '1'",
+    "processes --processes 2 --batch 1": "2 processes need a pair each, got 1",
+    "processes --processes 1,99": f"--processes must be at most {len(usable_cores())}, the cores to use, got 99",
+    "processes --threads 1": "processes needs at least 2 cores, got 1",
+    "processes --pass path": "processes goes with --pass score or marginals or hvp or step, got path",
+    "shapes --pass hvp": "shapes goes with --pass score or marginals, got hvp",
+    "threads --threads 1": "threads needs at least 2 threads to compare, got 1",
+    "transforms --pass marginals": "transforms goes with --pass score, got marginals",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_a_question_that_cannot_be_answered_is_refused(arguments: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "one.sto").write_text("# STOCKHOLM 1.0\na ACDEF\n//\n")  # one sequence
+    monkeypatch.chdir(tmp_path)
+    assert_refused(run_here(*arguments.split()), REFUSED[arguments])
+
+
+# calls between other work
+
+
+def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    notes = tmp_path / "notes"
+    use_numpy_workers(monkeypatch, notes=str(notes))
+    _, made = finished(tmp_path, "between", *FEW, "--batch", "3", "--workers", "2", "--rounds", "2")
+    assert [result.case.label for result in made.results if result.measured] == [LOOP, BETWEEN]
+    done = [json.loads(line)[1] for line in notes.read_text().splitlines()]
+    timed = sum(block.calls for result in made.results for block in result.blocks if result.case.label == BETWEEN)
+    assert done.count("multiply") == timed > 0
+    assert all(done[at + 1] == "call" for at, what in enumerate(done) if what == "multiply")
 
 
 # ladder
@@ -28,22 +88,11 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
     cases = [case(framework, "cell_loop", compiled=compiled, input="single") for framework, compiled in rung]
     results = [
         right(cases[0], 0.2, cold=0.75),
-        ended(cases[1], "limit", "> 120 s", cold=Compilation(0.001)),
-        ended(cases[2], "wrong", "score off", cold=Compilation(0.001)),
-        ended(cases[3], "failed", "ValueError", cold=Compilation(0.001)),
+        *(ended(of, status, "> 120 s") for of, status in zip(cases[1:], ("limit", "wrong", "failed"), strict=True)),
         right(case("jax", "fused", input="single"), 0.002, cold=0.125),
-        right(case("jax", "vmap"), 0.004),
     ]
-    settings = Settings("ladder", passes=("score",))
-    references = [ReferenceTime("single", "score", [0.25, 0.24])]
-    found = QUESTIONS["ladder"].answer(record(*results, settings=settings, references=references))
-    single, batch = found.tables
-    assert (single.title, batch.title) == ("score, one pair", "score, three pairs")
-    assert [header.split("\n")[-2:] for header in single.headers[1:5]] == [
-        ["jit off", "first"], ["jit off", "later"], ["jit on", "first"], ["jit on", "later"]
-    ]  # fmt: skip
-    assert {row[0]: [*row[1:]] for row in single.rows} == {
-        "NumPy": ["250 ms", "240 ms", "", ""] * 2,
+    found = QUESTIONS["ladder"].answer(record(*results, settings=Settings("ladder", passes=("score",))))
+    assert {row[0]: [*row[1:]] for row in found.tables[0].rows} == {
         "cell_loop": ["750 ms", "200 ms", "> 120 s", "–", "WRONG", "–", "FAILED", "–"],
         "fused": ["–", "–", "125 ms", "2.00 ms", *["–"] * 4],
     }
@@ -68,17 +117,14 @@ class Batches(AxisQuestion):
     name = "batches"
     asks = "what does a cell cost in larger batches"
     axis, change, is_over_inputs = "pairs", "gain", True
-    below = ("Gain: the time of a cell with the fewest pairs over that with so many, and the 95% interval.",)
     default_input = "random"
 
     def number_of(self, point):
         return float(point.split()[0])
 
     def inputs(self, settings):
-        found = {}
-        for pairs in (2, 8, 32):
-            (found[f"{pairs} pairs"],) = problem_of(settings.problem).inputs(replace(settings, batch=pairs)).values()
-        return found
+        make = problem_of(settings.problem).inputs_of_size
+        return {f"{pairs} pairs": make(replace(settings, batch=pairs), settings.size) for pairs in (2, 8, 32)}
 
 
 QUESTION = Batches()
@@ -92,14 +138,11 @@ def test_a_question_along_a_new_axis_is_a_file_of_few_lines(monkeypatch: pytest.
     module = importlib.import_module("batches")
     monkeypatch.setitem(QUESTIONS, "batches", module.QUESTION)
     use_numpy_workers(monkeypatch)
-    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7")
-    files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
-    ended = run_here("batches", *asked, "--workers", "3", "--rounds", "2", *files)
-    assert ended.code == 0, ended.err
-    made = Record.read(tmp_path / "run.json")
+    page = tmp_path / "run.md"
+    ended, made = finished(tmp_path, "batches", *FEW, "--workers", "3", "--rounds", "2", "--markdown", str(page))
     assert [result.case.input for result in made.results if result.measured] == ["2 pairs", "8 pairs", "32 pairs"]
     title = "8 pairs and 32 pairs against 2 pairs"
-    assert title in ended.out and f"### {title}" in (tmp_path / "run.md").read_text()
+    assert title in ended.out and f"### {title}" in page.read_text()
     assert "<img" in html_report([made])
     # the change is that of the time for as much work
     for result, seconds, cells in zip(made.results, (0.1, 0.2, 0.4), (10, 40, 160), strict=True):

@@ -12,67 +12,38 @@ import pytest
 import recorded
 from hand_made import case, steady
 
-from shared.bench.cases import Absence, Settings
+from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import read_record
-from shared.bench.record import (
-    SCHEMA_VERSION,
-    Compilation,
-    Facts,
-    Gate,
-    Generation,
-    Record,
-    ReferenceTime,
-    Result,
-    UnreadableRecord,
-)
+from shared.bench.record import SCHEMA_VERSION, Facts, Gate, Generation, Record, Result, UnreadableRecord
 from shared.problems.alignment_inputs import AlignmentInputs
 
 CASE = asdict(case("jax", "vmap", input="6x7"))
 # every field set, to something else than its default
-WHOLE_RESULT = Result(
-    case("torch", "vmap", "hvp", input="6x7", dtype="float64", label="A"),
-    "failed",
-    "it said nothing: “–”",
-    Gate("score off by 1.0e-06, allowed 1.0e-05", None, "float64 vmap", 2, "it found 9 of 10 letters"),
+WHOLE_RESULT = replace(
+    recorded.plain().results[0],
+    case=case("torch", "vmap", "hvp", input="6x7", dtype="float64", label="A"),
+    status="failed",
+    reason="it said nothing: “–”",
+    gate=Gate("score off by 1.0e-06, allowed 1.0e-05", None, "float64 vmap", 2, "it found 9 of 10 letters"),
     build_seconds=20.5,
-    cold=[Compilation(0.5, 0.25, 0.125), Compilation(0.25)],
-    early_seconds=0.25,
-    new_shapes=[[0.25, 0.125]],
     new_shapes_note="the budget had no room for it",
-    warm=[0.125, 0.25],
     settled=[True, None, False],
-    peak_bytes=0,
-    input_bytes=2**33,
-    output_bytes=480,
-    work=126,
     on_device=[Block.of(0, 0, [0.0625, 0.125]), Block.of(1, 0, [0.25])],
     kernels=1024,
-    blocks=[Block.of(0, 0, [0.25, 0.5]), Block.of(1, 4, [0.125])],
     details={"shapes": [[6, 7], [8, 9]], "processes": [{"seconds": [0.25, 0.5]}]},
 )
-WHOLE = Record(
-    "python compare.py",
-    Settings("growth", variants=("vmap", "auto"), size=(6, 7), sizes=((6, 7), (8, 9)), batch=3, workers=3, budget=60,
-             arguments={"gap": -2.0, "end": "match"}),
-    started="2026-05-04T10:00:00+00:00",
-    finished="2026-05-04T10:05:12+00:00",
+WHOLE = replace(
+    recorded.plain(),
+    settings=Settings("growth", variants=("vmap", "auto"), size=(6, 7), sizes=((6, 7), (8, 9)), batch=3, workers=3,
+                      budget=60, arguments={"gap": -2.0, "end": "match"}),
     inputs={"6x7": replace(hand_made.facts(), by_device_time=True)},
     gpu_state={"samples": 2, "sm_mhz": [1005, 1492.5, 1980], "throttled": {"power": 0.5}},
-    environment={"cpu": "Abacus 9", "frameworks": {"jax": {"jax": "1.2.3", "threads": 1}}},
     missing={"torch": "it is not installed"},
-    absent=[Absence("jax", "JAX scan_cond score", "it cannot")],
-    auto={"jax": "vmap"},
-    uncompiled={"jax": {"fused": "one operator already"}},
-    code_lines={"jax": {"vmap": 30}},
-    code={"jax": {"vmap": "0123456789ab"}},
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
-    references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],
     speed=[0.005, 0.006],
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
-    seconds=312.5,
-    notes=["the budget was spent"],
     resumed_by=["python compare.py --resume run.json"],
 )  # fmt: skip
 

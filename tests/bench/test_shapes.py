@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from finished import finished
 from hand_made import case, ended, record
-from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from in_process import use_numpy_workers
 from numpy_worker import Backend
 from watched import started_workers
 
@@ -19,8 +20,7 @@ from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS, shapes
 from shared.bench.questions.shapes import STRATEGIES, of_totals, padded_shapes, pairs_of, timed_stream
-from shared.bench.record import Record, Result
-from shared.bench.report.tables import Answer
+from shared.bench.record import Result
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import LEAST_ROUNDS
 from shared.bench.worker.case_runner import CaseRunner
@@ -62,77 +62,39 @@ def test_the_pairs_of_a_batch_fill_its_shape_and_the_seed_decides():
     assert (padded_shapes(dataclasses.replace(SMALL, seed=1))["as is"] != padded_shapes(SMALL)["as is"]).any()
 
 
-def test_a_strategy_pads_to_few_shapes_that_hold_every_batch():
-    padded = padded_shapes(Settings("shapes"))
-    assert all((of_strategy >= padded["as is"]).all() for of_strategy in padded.values())
-    counts = {name: len(np.unique(of_strategy[:50], axis=0)) for name, of_strategy in padded.items()}
-    assert counts["as is"] == counts["dynamic"] == counts["eager"] > 45
-    assert counts["4 shapes"] == 4 < counts["multiples of 64"] < counts["multiples of 16"] < 45
-
-
 # totals
 
 
-def streamed(framework: str, label: str, *processes: list[float], shapes: int = 50, **others: Any) -> Result:
-    """A case whose streams took so many seconds batch by batch; every shape of the first `shapes` batches is new."""
-    made = case(framework, "vmap", "marginals", label=label, **others)
-    new = range(500 if shapes == 50 else shapes) if made.compiled else []
-    counts = [min(shapes, len(seconds)) for seconds in processes]
-    details = {"compiles_at": [*new], "seconds": [*processes], "compilations": counts}
-    return Result(made, blocks=[Block.of(number, 0, [0.01]) for number in range(len(processes))], details=details)
+def streamed(label: str, seconds: list[float], new: int = 500, **others: Any) -> Result:
+    """A case whose stream took so many seconds batch by batch; the shapes of the first `new` batches are new."""
+    made = case("torch", "vmap", "marginals", label=label, **others)
+    details = {"compiles_at": [*range(new)] if made.compiled else [], "seconds": [seconds], "compilations": [0]}
+    return Result(made, blocks=[Block.of(0, 0, [0.01])], details=details)
 
 
-def totals(result: Result, count: int) -> list[float]:
-    (found,) = of_totals(record(result), count).results
-    return [block.median for block in found.blocks]
-
-
-AS_IS = streamed("jax", "as is", *[[3.0] + [2.0 * slower] * 49 for slower in (1.0, 1.005, 1.01)])
-FOUR = streamed(
-    "jax", "4 shapes", *[[3.0] + [2.0 * slower] * 3 + [0.1] * 46 for slower in (1.0, 1.005, 1.01)], shapes=4
-)
-PYTORCH = streamed("torch", "4 shapes", *[[first] + [9.0] * 3 + [0.01] * 46 for first in (9.0, 9.05, 9.1)], shapes=4)
+def total(result: Result, count: int) -> Any:
+    """The total of so many batches, to be compared."""
+    return pytest.approx(of_totals(record(result), count).results[0].blocks[0].median)
 
 
 def test_totals_sum_what_was_measured_and_extrapolate_by_new_and_seen_shapes():
-    assert totals(AS_IS, 5)[0] == pytest.approx(3 + 4 * 2) and totals(AS_IS, 50)[0] == pytest.approx(3 + 49 * 2)
-    assert totals(AS_IS, 500)[0] == pytest.approx(3 + 499 * 2)
-    assert totals(FOUR, 50)[0] == pytest.approx(9 + 46 * 0.1) and totals(FOUR, 500)[0] == pytest.approx(9 + 496 * 0.1)
-
-
-def test_a_stream_that_was_cut_is_extrapolated():
-    cut = streamed("torch", "4 shapes", [20.0, 10.0], shapes=4)
+    as_is = streamed("as is", [3.0, *[2.0] * 49])
+    assert [total(as_is, count) for count in (5, 50, 500)] == [3 + 4 * 2, 3 + 49 * 2, 3 + 499 * 2]
+    four = streamed("4 shapes", [3.0, *[2.0] * 3, *[0.1] * 46], new=4)
+    assert [total(four, count) for count in (50, 500)] == [9 + 46 * 0.1, 9 + 496 * 0.1]
     # two more new shapes, then as long as a batch that was called again
-    assert totals(cut, 5) == [pytest.approx(30 + 2 * 10 + 0.01)] and totals(cut, 50) == [pytest.approx(50 + 46 * 0.01)]
+    cut = streamed("4 shapes", [20.0, 10.0], new=4)
+    assert [total(cut, count) for count in (5, 50)] == [30 + 2 * 10 + 0.01, 50 + 46 * 0.01]
     # the first batch of a case that is not compiled says nothing of the others
-    eager = streamed("torch", "eager", [0.9, 0.2, 0.4], compiled=False)
-    assert totals(eager, 500) == [pytest.approx(1.5 + 497 * 0.3)]
-    assert totals(streamed("torch", "eager", [0.9], compiled=False), 5) == [pytest.approx(0.9 + 4 * 0.01)]
+    assert total(streamed("eager", [0.9, 0.2, 0.4], compiled=False), 500) == 1.5 + 497 * 0.3
+    assert total(streamed("eager", [0.9], compiled=False), 5) == 0.9 + 4 * 0.01
 
 
-# the answer
-
-
-def answer(*results: Result) -> Answer:
-    return QUESTION.answer(record(*results, settings=dataclasses.replace(SMALL, frameworks=("jax", "torch"))))
-
-
-def test_the_answer_has_totals_and_the_faster_framework_for_each_count():
-    as_is, four = answer(AS_IS, FOUR, PYTORCH).tables[0].rows
-    assert as_is[:6] == ("vmap", "marginals", "as is", "50 / –", "10.0 ms / –", "11.0 s / –")
-    assert four[2:5] == ("4 shapes", "4 / 4", "10.0 ms / 10.0 ms")
-    assert [cell.split("\n")[:2] for cell in four[5:]] == [
-        ["9.13 s / 36.1 s", "JAX 3.95×"],
-        ["13.6 s / 36.5 s", "JAX 2.68×"],
-        ["~58.6 s / ~41.0 s", "PyTorch 1.43×"],
-    ]
-    told = dict(answer(AS_IS, FOUR, PYTORCH).statements)
-    assert "after 5 batches JAX 3.95× (" in told["vmap marginals"]
-    assert "9.13 s (4 shapes) against 36.1 s (4 shapes)" in told["vmap marginals"]
-    assert told["JAX, 4 shapes against as is"] == "faster: vmap (7.45×)."
-    late = ended(case("torch", "vmap", "marginals", label="as is"), "limit", "> 120 s")
-    assert answer(AS_IS, late).tables[0].below[-1] == "No PyTorch vmap marginals, as is: > 120 s."
-    assert answer(late).tables == []
+def test_a_stream_that_did_not_begin_is_named_below_the_table():
+    late = ended(case("jax", "vmap", "marginals", label="as is"), "limit", "> 120 s")
+    (table,) = QUESTION.answer(record(streamed("as is", [3.0, 2.0]), late, settings=SMALL)).tables
+    assert table.below[-1] == "No JAX vmap marginals, as is: > 120 s."
+    assert QUESTION.answer(record(late, settings=SMALL)).tables == []
 
 
 # runs
@@ -140,42 +102,22 @@ def test_the_answer_has_totals_and_the_faster_framework_for_each_count():
 NUMPY = ("--size", "12x17", "--batch", "3", "--threads", "1", "--variant", "vmap")
 
 
-def run_shapes(*arguments: str) -> Ended:
-    return run_here("shapes", *arguments)
-
-
-def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
-):
-    path = tmp_path / "run.json"
+def test_a_run_has_a_fresh_worker_for_each_stream(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None):
     use_numpy_workers(monkeypatch)
     started = started_workers(monkeypatch)
-    few = run_shapes(*NUMPY, "--framework", "jax", "--workers", "1", "--json", str(path))
-    assert few.code == 0, few.err
-    made = Record.read(path)
-    assert [result.case.label for result in made.results] == [
-        name for name in STRATEGIES if name not in ("dynamic", "eager")
-    ]
-    assert all(list(map(len, r.details["seconds"])) == [4] for r in made.results)
-    assert {r.gate.pairs for r in made.results if r.gate} == {3}  # those of the first batch
-    assert [len(result.blocks) for result in made.results] == [LEAST_ROUNDS] * 4
-    made.settings = dataclasses.replace(made.settings, workers=2)
-    made.write(path)
-    assert run_here("--resume", str(path)).code == 0
-    assert len(started) == 1 + 4 + 1 + 4  # in each run one that says what it can, and one for each stream
-    after = Record.read(path)
-    assert [len(result.blocks) for result in after.results] == [2 * LEAST_ROUNDS] * 4
-    assert after.results[1].details["seconds"][0] == made.results[1].details["seconds"][0]
+    results = finished(tmp_path, "shapes", *NUMPY, "--framework", "jax", "--workers", "2")[1].results
+    assert len(started) == 1 + 4 * 2  # at first one that says what it can
+    assert [r.case.label for r in results] == [name for name in STRATEGIES if name not in ("dynamic", "eager")]
+    assert all(list(map(len, result.details["seconds"])) == [4, 4] for result in results)
+    assert {r.gate.pairs for r in results if r.gate} == {3}  # those of the first batch
+    assert [len(result.blocks) for result in results] == [2 * LEAST_ROUNDS] * 4
 
 
 def test_a_stream_ends_when_its_share_of_the_budget_is_spent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
 ):
     use_numpy_workers(monkeypatch)
-    path = tmp_path / "run.json"
-    ended = run_shapes(*NUMPY, "--budget", "0.1", "--json", str(path))
-    assert ended.code == 0, ended.err
-    results = Record.read(path).results
+    results = finished(tmp_path, "shapes", *NUMPY, "--budget", "0.1")[1].results
     streams = [list(map(len, result.details.get("seconds", []))) for result in results]
     assert len(streams) == 4 + 6 and {*map(tuple, streams)} == {(1,), ()}
     assert {r.reason for r, own in zip(results, streams, strict=True) if not own} == {"the budget had no room for it"}
@@ -204,29 +146,14 @@ def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, 
     assert [len(again) for again in found["again"]] == [4] * LEAST_ROUNDS and found["gate"].pairs == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("--problem stencil", "shapes goes with alignments, not with stencil"),
-        ("--input globins", "shapes goes with --input random, got 'globins'"),
-        ("--pass hvp", "shapes goes with --pass score or marginals, got hvp"),
-    ],
-)
-def test_a_question_that_shapes_cannot_answer_is_refused(arguments: str, text: str):
-    assert_refused(run_shapes(*arguments.split()), text)
-
-
 @pytest.mark.slow
 def test_both_frameworks_compile_once_for_each_shape_that_they_get(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
 ):
     labels = {"as is": WorkerStart(), "multiples of 16": WorkerStart()}
     monkeypatch.setattr(QUESTIONS["shapes"], "labels", labels)
-    path = tmp_path / "run.json"
-    size = ("--size", "24x33", "--batch", "3", "--variant", "fused")
-    ended = run_shapes(*size, "--workers", "1", "--json", str(path))
-    assert ended.code == 0, ended.err
-    results = Record.read(path).results
+    asked = ("--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
+    results = finished(tmp_path, "shapes", *asked)[1].results
     assert len(results) == 4
     for result in results:
         new = [number for number in result.details["compiles_at"] if number < 4]

@@ -1,18 +1,122 @@
-"""The default question: a cell, a footnote and a sentence of each kind, from records made by hand."""
+"""The default question and the verdicts of all: cells and sentences from records made by hand."""
 
 from dataclasses import replace
 
+import hand_made
+import pytest
 from hand_made import blocks, blocks_of_workers, case, ended, record, right, steady
 
-from shared.bench.cases import Settings
+from shared.bench.analysis.verdict import compare, verdicts
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.estimates import Block, of_processes
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Result
+from shared.bench.questions.speed import break_even_text
+from shared.bench.record import Result
 from shared.bench.report.tables import Answer, Table
+from shared.bench.units import duration
 
 SPEED = QUESTIONS["speed"]
 ONE_PASS = Settings(input="random", passes=("score",))
-# columns, after that of the variant, of the first table with one pass and of the second one
-SCORE, NEW_SHAPE, LATER_SHAPE, EMPTY, WARM, COMPILED, LINES = 0, *range(6)
+
+# verdicts
+
+
+def of(framework: str, seconds: list[list[float]], variant: str = "vmap") -> Result:
+    """A case with rounds by worker."""
+    made = [Block.of(w, r, [value]) for w, rounds in enumerate(seconds) for r, value in enumerate(rounds)]
+    return right(case(framework, variant), blocks=made)
+
+
+# each process's ratio of PyTorch's time to JAX's in 20 rounds, the cell, and the sentence
+ANSWERS = [
+    ([4.0, 3.98, 4.02], "JAX 4.00×\n(3.95 … 4.05)", "{0} is 4.00 times as fast as {1}; 95% interval 3.95 … 4.05."),
+    ([0.25, 0.25], "PyTorch 4.00×\n(3.93 … 4.07; 2 processes)", "{1} is 4.00 times as fast as {0}; 95% interval "
+     "3.93 … 4.07 (2 processes)."),
+    ([1.0, 1.01, 1.0], "same\n(within 1.7%)", "{0} and {1} take the same time, within 1.7%."),
+    ([1.02, 1.05, 0.99], "JAX or same\n(at most 1.07×)", "{0} is as fast as {1} or faster, at most 1.07 times as "
+     "fast."),
+    ([0.9, 1.2, 1.0], "no clear winner\n(within 1.30×)", "no clear winner between {0} and {1}: neither is more than "
+     "1.30 times as fast as the other."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ratios", "text", "sentence"), ANSWERS)
+def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], text: str, sentence: str):
+    found = compare([of("jax", [[1.0] * 20] * len(ratios)), of("torch", [[ratio] * 20 for ratio in ratios])])
+    names = [f"{FRAMEWORKS[name]} (vmap, {duration(found.time(result).value)} per call)"
+             for name in FRAMEWORKS for result in found.results if result.case.framework == name]  # fmt: skip
+    assert (found.text, found.sentence) == (text, sentence.format(*names))
+
+
+def test_without_a_second_framework_there_is_its_time_or_nothing():
+    found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
+    assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
+    assert found.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
+    assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
+
+
+def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order():
+    results = [
+        of("jax", [[0.001, 0.009, 0.009, 0.009, 0.009]] * 4, "scan_select"),  # one lucky round
+        steady(case("jax", "vmap"), 0.006),
+        steady(case("torch", "vmap"), 0.0015),
+        replace(steady(case("jax", "fused"), 1e-6), status="wrong"),
+    ]
+    assert compare(results).results == (results[2], results[1])
+    # JAX has the smaller median, thanks to rounds that PyTorch was not in
+    jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 3), of("torch", [[1.5, 1.5]] * 3)
+    assert jax.time.value < torch.time.value
+    found = compare([jax, torch])
+    assert found.results == (torch, jax) and found.text.startswith("PyTorch 1.33×")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "cold", "text"),
+    [
+        ([2.0] * 3, [1001.0, 1.0], "JAX from call 1,000"),  # 1000 s more, 1 s less each call
+        ([2.0] * 3, [1.0, 2.0], "JAX from call 1"),
+        ([1.002] * 3, [5.0, 1.0], "PyTorch from call 1"),  # the same: the first call decides
+        ([2.0] * 3, [None, 1.0], "–"),
+        ([0.99, 1.01, 1.04], [1.0, 7.0], "JAX from call 1"),  # JAX or same
+        ([0.99, 1.01, 1.04], [7.0, 1.0], "PyTorch up to call 110"),  # then JAX may have made up for it, if it is faster
+        ([0.9, 1.2, 1.0], [1.0, 7.0], "JAX up to call 26"),
+    ],
+)
+def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold: list[float | None], text: str):
+    found = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
+    assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
+
+
+def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
+    best = of("jax", [[1.0] * 3] * 4, "fused")
+    close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
+    slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
+    made = record(best, close, slower, steady(case("torch", "vmap"), 9.0), Result(case("torch", "fused")),
+                  settings=ONE_PASS)  # fmt: skip
+    assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
+        ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
+    }  # fmt: skip
+
+
+def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
+    return steady(case(framework, "fused"), seconds, on_device=[Block.of(w, 0, [s]) for w, s in enumerate(on_device)])
+
+
+def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
+    inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
+    jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
+    made = record(jax, torch, settings=ONE_PASS, inputs=inputs)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in found.sentence
+    assert SPEED.contenders(made) == {jax.case, torch.case}
+    ((_, wall, device, *_),) = (row for table in SPEED.answer(made).tables[:1] for row in table.rows)
+    assert wall.startswith("JAX 2.00×") and device.startswith("PyTorch 3.00×")  # the one that decides stands first
+    made.results[1] = with_device_times("torch", 0.1)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("PyTorch 3.00×") and "device time" not in found.sentence
+
+
+# the default question
 
 
 def answer(*results: Result, settings: Settings = ONE_PASS, **others) -> Answer:
@@ -24,16 +128,8 @@ def rows(table: Table) -> dict[str, list[str]]:
     return {row[0].split("\n")[-1]: list(row[1:]) for row in table.rows}
 
 
-def both(variant: str, jax: float, torch: float, pass_name: str = "score") -> list[Result]:
-    return [steady(case(name, variant, pass_name), seconds) for name, seconds in (("jax", jax), ("torch", torch))]
-
-
-def decision(*results: Result, **others) -> Table:
-    return answer(*results, **others).tables[0]
-
-
-def costs(*results: Result, **others) -> Table:
-    return answer(*results, **others).tables[1]
+def both(variant: str, jax: float, torch: float) -> list[Result]:
+    return [steady(case(name, variant), seconds) for name, seconds in (("jax", jax), ("torch", torch))]
 
 
 def test_cases_of_a_cell_that_is_not_settled_are_timed_further():
@@ -53,59 +149,22 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
         steady(case("jax", "wavefront"), 0.1),
         ended(case("torch", "wavefront"), "wrong", "score off", blocks=blocks([1e-6] * 5, 4)),
     ]
-    found = rows(decision(*results))
+    found = rows(answer(*results).tables[0])
     assert list(found) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
     assert found["wavefront"] == ["JAX only\n(100 ms)"]
-    assert rows(costs(*results))["wavefront"] == [*["–"] * 4, "JAX only", "–"]
     assert answer(results[0]).tables == []
-
-
-def test_a_cell_names_the_faster_framework_or_says_why_none_is_named():
-    spread = steady(case("torch", "wavefront"), 0.1, blocks=blocks_of_workers(0.106, 0.096, 0.106, 0.096))
-    found = decision(*both("vmap", 0.4, 0.1), *both("fused", 0.1, 0.102), steady(case("jax", "wavefront"), 0.1), spread)
-    cells = {variant: cells[SCORE] for variant, cells in rows(found).items()}
-    assert cells["vmap"] == "PyTorch 4.00×\n(3.97 … 4.03)"
-    assert cells["fused"] == "same\n(within 2.8%)"
-    assert cells["wavefront"] == "no clear winner\n(within 1.09×)"
-
-
-def test_lines_of_code_and_compiled_frameworks_are_told_with_the_reason_below():
-    results = [*both("vmap", 0.1, 0.2), *both("fused", 0.1, 0.2)]
-    results[-1].case = case("torch", "fused", compiled=False)
-    found = costs(
-        *results,
-        code_lines={"jax": {"vmap": 1234, "fused": 9}, "torch": {"vmap": 25}},
-        uncompiled={"torch": {"fused": "one operator already"}},
-    )
-    cells = {variant: cells[COMPILED : LINES + 1] for variant, cells in rows(found).items()}
-    assert cells == {"vmap": ["both", "1,234 / 25"], "fused": ["JAX only", "9 / –"]}
-    assert found.below[1:] == ("fused: not compiled in PyTorch; one operator already.",)
-
-
-def test_speed_compares_first_calls_and_the_total_time_with_them():
-    (jax, torch) = both("vmap", 0.25, 0.5)
-    jax.cold, jax.warm, jax.new_shapes = [Compilation(11.0)], [3.1], [[5.0]] * 3
-    torch.cold, torch.warm, torch.new_shapes = [Compilation(1.0)], [1.0], [[0.5]] * 3
-    cells = rows(costs(jax, torch))["vmap"]
-    assert cells[NEW_SHAPE : NEW_SHAPE + 2] == ["PyTorch 10.0×\n(8.58 … 11.7)", "–"]
-    for first, cell in ((11.0, cells[EMPTY]), (3.1, cells[WARM])):
-        calls = next(n for n in range(1, 100) if first + (n - 1) * 0.25 < 1.0 + (n - 1) * 0.5)
-        assert cell == f"JAX from call {calls}"
-    assert rows(answer(jax, torch).tables[2]) == {
-        "score": ["PyTorch", "vmap (auto)", "yes", "1.00 s", "1.00 s", "500 ms\n(429 … 583 ms)"]
-    }  # the other row has the same first cell
-    jax.warm, jax.new_shapes = [], []
-    assert rows(costs(jax, torch))["vmap"][NEW_SHAPE:COMPILED] == ["–", "–", "JAX from call 42", "–"]
 
 
 def test_a_new_shape_is_compared_over_processes_that_both_frameworks_have():
     jax, torch = both("vmap", 0.25, 0.5)
-    jax.new_shapes = [[5.0], [5.0], [5.0, 4.0], *[[1.0]] * 4]
-    torch.new_shapes = [[2.0]] * 3
-    assert rows(costs(jax, torch))["vmap"][NEW_SHAPE] == "PyTorch 2.50×\n(2.14 … 2.91)"
+    jax.new_shapes = [[1.0], [4.0], [9.0, 4.0], [9.0]]
+    torch.new_shapes = [[2.4]] * 2
+    # a median is another mean than that of the ratios
+    text = "no clear winner\n(within 10.9×; 2 processes)"
+    assert rows(answer(jax, torch).tables[1])["vmap"][0] == text
 
 
-def test_a_sentence_of_speed_compares_the_fastest_cases_and_tells_the_times_of_the_others():
+def test_a_sentence_of_speed_compares_the_fastest_cases_and_times_the_others():
     results = [*both("vmap", 0.4, 0.1), steady(case("jax", "wavefront"), 0.04), *both("fused", 0.01, 0.02)]
     results.append(ended(case("torch", "wavefront"), "wrong", "score off"))
     ((about, text),) = answer(*results).statements
@@ -118,18 +177,13 @@ def test_a_sentence_of_speed_compares_the_fastest_cases_and_tells_the_times_of_t
 
 
 def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
-    results = [*both("vmap", 0.1, 0.2), steady(case("torch", "diagonal_loop", compiled=False), 0.3)]
-    cells = {name: own[SCORE].partition("\n")[0] for name, own in rows(decision(*results)).items()}
-    assert cells == {"vmap / diagonal_loop": "JAX 3.00×", "vmap": "JAX 2.00×"}
-    in_jax = steady(case("jax", "diagonal_loop", compiled=False), 0.1)
-    assert [*rows(decision(*results, in_jax))] == ["vmap / diagonal_loop", "diagonal_loop", "vmap"]
+    loops = [steady(case(name, "diagonal_loop", compiled=False), 0.3) for name in ("torch", "jax")]
+    found = rows(answer(*both("vmap", 0.1, 0.2), *loops).tables[0])
+    assert [*found] == ["vmap / diagonal_loop", "diagonal_loop", "vmap"]
+    assert found["vmap / diagonal_loop"][0].startswith("JAX 3.00×")
 
 
-def test_one_kernel_in_both_frameworks_makes_no_practical_difference_below_10_percent():
-    found = decision(*both("vmap", 0.100, 0.104), *both("fused", 0.100, 0.104))
-    assert {name: own[SCORE] for name, own in rows(found).items()} == {
-        "vmap": "JAX 1.040×\n(1.032 … 1.048)", "fused": "no practical difference\n(within 1.05×)"
-    }  # fmt: skip
+def test_one_kernel_in_both_frameworks_makes_no_difference_below_10_percent():
     ((_, text),) = answer(*both("fused", 0.100, 0.104)).statements
     assert text.endswith("; 95% interval 1.032 … 1.048, no practical difference.")
 
@@ -138,5 +192,6 @@ def test_before_rounds_speed_answers_from_the_calls_right_after_the_first():
     timed = [*both("vmap", 0.1, 0.2), steady(case("jax", "fused"), 0.1)]
     results = [replace(result, early_seconds=result.time.value, blocks=[]) for result in timed]
     found = answer(*results, finished=None)
-    cells = {variant: cells[SCORE] for variant, cells in rows(found.tables[0]).items()}
+    cells = {variant: cells[0] for variant, cells in rows(found.tables[0]).items()}
     assert cells == {"vmap": "JAX about 2×\n(1 process)", "fused": "JAX only\n(100 ms)"}
+    assert " is about 2 times as fast as " in answer(*results[:2], finished=None).statements[0].text
