@@ -117,11 +117,6 @@ def trained(wrap: Callable[[Model], nn.Module], *case: str, splits: int = 1) -> 
         same(parameter.grad, expected.grad)
 
 
-def sharded(model: Model) -> nn.Module:
-    fully_shard(model, mesh=mesh())
-    return model
-
-
 def mesh() -> DeviceMesh:
     return init_device_mesh("cpu", (dist.get_world_size(),))
 
@@ -130,7 +125,7 @@ def check_ddp_and_fsdp(names: Sequence[str]) -> None:
     for name, variant in itertools.product(names, VARIANTS):
         trained(DistributedDataParallel, name, variant, "score")
         trained(DistributedDataParallel, name, variant, "marginals")
-        trained(sharded, name, variant, "marginals")
+        trained(lambda model: fully_shard(model, mesh=mesh()), name, variant, "marginals")
     trained(DistributedDataParallel, "smith_waterman", "auto", "marginals", splits=2)
     for option in ("find_unused_parameters", "static_graph"):
         options: dict[str, Any] = {option: True}
@@ -154,19 +149,20 @@ class Given:
         for leaf in (*leaves(self.alone), *leaves(self.sharded)):
             leaf.requires_grad_()
 
-    def equal(self, loss: Callable[..., Tensor], of_sharded: Callable[..., Tensor] | None = None) -> None:
-        """A loss of both, and its gradients with respect to similarity, gap and temperatures."""
-        results = loss(*self.alone), (of_sharded or loss)(*self.sharded)
-        same(results[1], results[0])
-        expected = torch.autograd.grad(results[0], leaves(self.alone))
-        gradients = torch.autograd.grad(full(results[1]), leaves(self.sharded))
-        assert isinstance(gradients[0], DTensor) and gradients[0].placements == BATCH
-        for one, other in zip(gradients, expected, strict=True):
-            same(one, other)
-
 
 def leaves(arguments: Sequence[Tensor]) -> list[Tensor]:
     return [arguments[0], *arguments[3:]]
+
+
+def equal(loss: Callable[..., Tensor], of_sharded: Callable[..., Tensor]) -> None:
+    """A loss of both, and its gradients with respect to similarity, gap and temperatures."""
+    given = Given()
+    expected, result = loss(*given.alone), of_sharded(*given.sharded)
+    same(result, expected)
+    gradients = torch.autograd.grad(full(result), leaves(given.sharded))
+    assert isinstance(gradients[0], DTensor) and gradients[0].placements == BATCH
+    for one, other in zip(gradients, torch.autograd.grad(expected, leaves(given.alone)), strict=True):
+        same(one, other)
 
 
 def asked(name: str, variant: str, s: Tensor, vector: Tensor, sizes: Tensor, _: Any, temperatures: Tensor) -> Any:
@@ -202,14 +198,14 @@ def of_gradient(variant: str, *given: Tensor) -> Tensor:
 
 def check_derivatives_of_dtensors(_: Any) -> None:
     for variant, loss in itertools.product(VARIANTS, (of_scores, of_marginals, of_gradient)):
-        Given().equal(functools.partial(loss, variant))
+        equal(functools.partial(loss, variant), functools.partial(loss, variant))
 
 
 def check_local_map(_: Any) -> None:
     loss, of_all = functools.partial(of_scores, "auto"), (Partial(),)
     before, after = (BATCH, BATCH, BATCH, SAME, BATCH), (BATCH, BATCH, BATCH, of_all, BATCH)
     mapped: Any = local_map(loss, list(of_all), before, after, mesh(), redistribute_inputs=True)
-    Given().equal(loss, mapped)
+    equal(loss, mapped)
 
 
 def check_bad_dtensors(_: Any) -> None:

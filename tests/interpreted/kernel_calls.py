@@ -1,15 +1,16 @@
 """The GPU kernels behind both frameworks' calls, on the CPU, beside the native kernels."""
 
 import ctypes
+import dataclasses
 import importlib
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pytest
-import quick_interpreter  # noqa: F401 - it is imported for what it does
 import torch
 from torch._C import _dispatch_keys
+from triton.runtime import interpreter
 
 import jax_impl.alignment
 import jax_impl.kernels.triton_binding as jax_calls
@@ -23,6 +24,23 @@ from torch_impl.kernels import cpp_binding, exact_pairs, fused, plain_calls
 # few lanes: small matrices have several strips, which the interpreter runs slowly
 torch_calls.forced_layout = jax_calls.forced_layout = Layout(4, 1)
 torch_calls.wrap_triton = lambda kernel: kernel  # PyTorch 2.11 wraps nothing that is interpreted
+
+_patch_lang = interpreter._patch_lang
+_patched: set[str] = set()  # names of modules
+
+
+def _patch_once(function: Any) -> Any:
+    """It searches the whole language at each call of a function in a kernel: once for a module is enough."""
+    if function.__module__ not in _patched:
+        _patch_lang(function)
+        _patched.add(function.__module__)
+    return interpreter._LangPatchScope()  # nothing is put back
+
+
+interpreter._patch_lang = _patch_once
+# whether integers overflow is computed with each sum, and then told to nobody without Triton's option debug
+_builder = interpreter.interpreter_builder
+_builder.options = dataclasses.replace(_builder.options, sanitize_overflow=False)
 
 
 def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ BOUNDS = {
     "an affine gap's gain": ("affine", (-1.0, 27.1 * BIT), [np.zeros((2, 2))], [1]),
     "a total": ("any", -1.0, [[[-39.9 * BIT]], [[-40.1 * BIT]]], [0, 1]),
     "no way": ("match", -1.0, [np.full((3, 3), FORBIDDEN)], [1]),
+    "none but by a forbidden gap": ("match", -1e38, [[[-2, FORBIDDEN, FORBIDDEN], [FORBIDDEN, FORBIDDEN, 1]]], [1]),
 }
 
 

@@ -121,19 +121,6 @@ def test_results_are_finite_and_right_in_the_whole_range():
     np.testing.assert_allclose(got.d_similarity, wanted.d_similarity, atol=2e-4)
 
 
-def test_what_is_no_number_makes_its_own_pair_nan_and_no_other():
-    similarity = np.zeros((5, 6, 7))
-    similarity[0, 2, 3], similarity[1, 5, 6], similarity[2, 1, 1] = np.nan, np.inf, -np.inf
-    lengths = np.array([[6, 7], [6, 7], [6, 7], [0, 0], [6, 7]], np.int32)
-    values = np.array([[-1.0, 1.0]] * 4 + [[-1.0, 0.0]])
-    scores, d_similarity, d_values = run(LOCAL, Given(similarity, lengths, values))
-    assert np.isnan(scores).tolist() == [True, True, False, False, True]
-    for pair in (0, 1, 4):
-        assert np.isnan(d_similarity[pair]).all() and np.isnan(d_values[pair]).all()
-    assert np.isfinite(d_similarity[[2, 3]]).all() and d_similarity[2, 1, 1] == 0
-    assert scores[3] == 0 and not d_similarity[3].any() and not d_values[3].any()
-
-
 def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypatch: pytest.MonkeyPatch):
     take_for_a_gpu(monkeypatch)
     inputs = ragged(5, 3, by_position=("gap",))
@@ -149,15 +136,6 @@ def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypa
     for name, own in result.gradients.items():
         np.testing.assert_array_equal(own, other.gradients[name], err_msg=name)
         assert np.isfinite(np.delete(own, 4, axis=0)).all()
-
-
-def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
-    call: Any = cpp.call_of("smith_waterman", MATCH)
-    matrix = np.full((1, 2, 3), -np.inf, np.float32)
-    matrix[0, 0, 0], matrix[0, 1, 2] = -2, 1  # no two matches on a diagonal
-    arrays = Given(matrix, np.array([[2, 3]]), np.array([[-1e38, 1]], np.float32))
-    for found in (*run(call, arrays), *run(call, arrays, (np.ones_like(matrix), np.zeros_like(arrays.values)))):
-        np.testing.assert_array_equal(found, np.zeros_like(found))
 
 
 def test_lengths_are_clamped_and_may_be_of_64_bits():

@@ -242,17 +242,18 @@ def test_what_does_not_fit_on_the_way_back_alone_has_a_flag():
         assert flags_of(which, pairs_of(which, table, gap=gap), chunk, exact=True).tolist() == [[0, 1]]
 
 
-def test_a_temperature_that_is_none_or_an_empty_pair_has_a_flag():
+def test_a_temperature_that_is_none_or_an_empty_pair_has_a_flag_and_spoils_no_other():
     lengths = np.array([[4, 5]] * 5 + [[0, 5], [4, 0]], np.int32)
     values = np.array([[-1, temperature] for temperature in (1, 0, -1, np.nan, np.inf, 1, 1)], np.float32)
     for which in ("any", "global"):
-        found = flags_of(which, Given(np.zeros((7, 4, 5), np.float32), lengths, values))
+        found = flags_of(which, Given(np.zeros((7, 4, 5), np.float32), lengths, values), exact=True)
         assert found.tolist() == [[0, 0], *[[1, 1]] * 6]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", CALLS)
-@pytest.mark.parametrize("chunk", HARD)
+@pytest.mark.parametrize(
+    ("which", "chunk"), [(which, chunk) for i, which in enumerate(CALLS) for j, chunk in enumerate(HARD) if (i + j) % 2]
+)
 def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: Chunk):
     arrays = pairs_of(which, *(table * BIT for _, table in HARD[chunk]))
     gaps = BIT * np.array([[gap, gap / 3] for gap, _ in HARD[chunk]])

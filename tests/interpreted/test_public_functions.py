@@ -25,7 +25,6 @@ from torch_impl.kernels import exact_pairs as exact_pairs_module
 from torch_impl.kernels.exact_pairs import exact_pairs
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-Arrays = dict[str, Any]
 CASES = [(problem, options, ()) for problem, (_, every) in PROBLEMS.items() for options in every]
 CASES += [(problem, {}, names) for problem, names in GAPS]
 # several strips, a row of several tiles, a column of several strips, a cell, and strips without an unused lane
@@ -102,14 +101,11 @@ def test_times_of_kernels_are_printed(monkeypatch: pytest.MonkeyPatch):
 # best alignments
 
 
-def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: int) -> tuple[Any, Any, Arrays]:
+def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: int) -> tuple[Any, Any, dict[str, Any]]:
     """A ragged batch of few different values, so that many alignments are equally good; poison around it."""
     inputs = ragged(rows, cols, problem=problem, by_position=by_position)
-    return (
-        np.rint(inputs.similarity),
-        inputs.lengths,
-        {gap: np.rint(inputs.parameters[gap]) for gap in ALIGNMENTS[problem].gaps},
-    )
+    gaps = {name: np.rint(inputs.parameters[name]) for name in ALIGNMENTS[problem].gaps}
+    return np.rint(inputs.similarity), inputs.lengths, gaps
 
 
 def best(framework: str, problem: str, similarity: Any, lengths: Any = None, dtype: str = "float32", **own: Any) -> Any:
@@ -198,6 +194,3 @@ def test_vmap_is_the_batch_and_jax_compiles():
     assert_best(map(np.asarray, jax.jit(jax.vmap(of_jax))(*arrays)), wanted)
     tensors = [torch.from_numpy(array) for array in arrays]
     assert_best(map(np.asarray, torch.func.vmap(of_torch)(*tensors)), wanted)
-    similarities, sizes = (own.expand(2, *own.shape) for own in tensors[:2])
-    twice = torch.func.vmap(of_torch, (0, 0, None))(similarities, sizes, tensors[2])
-    assert_best((np.asarray(part[1]) for part in twice), wanted)

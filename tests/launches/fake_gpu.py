@@ -12,9 +12,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from shared.kernels.cpp.build import find_compiler
 
@@ -59,29 +60,12 @@ BUFFER, NARROW, WIDE = jax_calls._BUFFER, jax_calls._NARROW, jax_calls._WIDE
 ADDRESS = 0x7F00_0000_1000
 
 
-class Gpu(NamedTuple):
-    """One of the machine's, with a context and two streams, whose handles are any numbers."""
-
-    number: int
-    capability: int
-    context: int
-    stream: int  # the first; the other one is the next number
-
-
+# of the machine's; handles are any numbers, and of two streams this is the first, the other one the next number
+Gpu = namedtuple("Gpu", "number capability context stream")
 GPUS = [Gpu(n, capability, 0xC000 + n, 0x5000 + 2 * n) for n, capability in enumerate((90, 86, 90))]
 GPU = GPUS[0]
-
-
-class Launched(NamedTuple):
-    """A launch, as the driver was asked for it."""
-
-    name: str
-    function: int
-    grid: list[int]
-    block: list[int]
-    shared: int
-    stream: int
-    parameters: list[int]
+# as the driver was asked for it
+Launched = namedtuple("Launched", "name function grid block shared stream parameters")
 
 
 class Compiler:

@@ -131,7 +131,7 @@ def test_a_kernel_can_be_loaded_while_a_stream_is_captured():
     assert first < asked.names.index("cuModuleLoadData") < last < asked.names.index("cuLaunchKernel")
 
 
-def test_known_kernels_are_launched_and_all_forgotten_while_another_is_compiled(compiler: Compiler):
+def test_known_kernels_are_launched_and_all_forgotten_while_threads_compile_one_once(compiler: Compiler):
     assert launch("known") is None
     compiling, done = threading.Event(), threading.Event()
 
@@ -142,23 +142,16 @@ def test_known_kernels_are_launched_and_all_forgotten_while_another_is_compiled(
 
     fake_gpu.compile_with(slowly)
     with ThreadPoolExecutor() as pool:
-        new = pool.submit(launch, "new")
+        new = [pool.submit(launch, "new") for _ in range(3)]
         assert compiling.wait(10)
         assert launch("known") is None
         LAUNCHER.forget_kernels()
         assert [own.name for own in Asked().launches] == ["known", "known"]
         done.set()
-        assert new.result() is None
-    assert [own.name for own in Asked().launches] == ["new"]
-
-
-def test_threads_that_want_the_same_kernel_compile_and_load_it_once(compiler: Compiler):
-    together = threading.Barrier(4)
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda _: together.wait() * 0 or launch(), range(4))) == [None] * 4
+        assert [thread.result() for thread in new] == [None] * 3
     launches = Asked().launches
-    assert len(compiler.asked) == FAKE.fake_modules() == 1
-    assert len(launches) == 4 and len({own.function for own in launches}) == 1
+    assert [own.name for own in launches] == ["new"] * 3 and len({own.function for own in launches}) == 1
+    assert [kernel for kernel, _ in compiler.asked] == ["known", "new"] and FAKE.fake_modules() == 2
 
 
 # launches that fail
@@ -185,11 +178,6 @@ def fail(*functions: str) -> None:
         FAKE.fake_failure(function.encode(), 719)
 
 
-def test_no_function_of_the_driver_is_left_out():
-    only_after_a_failure = {"cuModuleUnload", "cuGetErrorString"}
-    assert FAILED.keys() | only_after_a_failure == set(fake_gpu.DRIVER_FUNCTIONS)
-
-
 @pytest.mark.parametrize("function", FAILED)
 def test_a_failure_of_the_driver_is_said_and_leaves_nothing_behind(function: str, compiler: Compiler):
     compiler.facts = {"shared": SHARED}
@@ -203,9 +191,10 @@ def test_a_failure_of_the_driver_is_said_and_leaves_nothing_behind(function: str
     fake_gpu.start()
 
 
-def test_the_first_failure_is_said_if_need_be_as_a_number_and_nothing_is_launched_after_it():
+def test_the_first_failure_is_said_by_number_if_need_be_and_ends_the_launches():
     fail("cuModuleGetFunction", "cuModuleUnload", "cuCtxPopCurrent_v2")
     assert launch() == "the CUDA driver could not find one in what it has loaded: reason 719"
+    assert {*FAILED, "cuModuleUnload", "cuGetErrorString"} == set(fake_gpu.DRIVER_FUNCTIONS), "another may fail"
     fake_gpu.start()
     fail("cuLaunchKernel", "cuGetErrorString")
     error = fake_gpu.call("one\ntwo\n", 2 * [1, 1, BUFFER, 0], [(ADDRESS, 8)], 0)
