@@ -76,9 +76,6 @@ class Given(NamedTuple):
     lengths: np.ndarray
     values: np.ndarray  # (pairs, parameters)
 
-    def in_float64(self) -> "Given":
-        return Given(self.similarity.astype(float), self.lengths, self.values.astype(float))
-
 
 def run(call: cpp.Call, arrays: Given, towards: tuple | None = None, operators: Any = torch_calls) -> Derivatives:
     """The kernels' gradients, or with a direction their tangents."""
@@ -94,7 +91,7 @@ def run(call: cpp.Call, arrays: Given, towards: tuple | None = None, operators: 
 
 def run_native(call: cpp.Call, arrays: Given, towards: np.ndarray | None = None) -> Derivatives:
     """The derivatives by the native kernels in float64; towards: a direction of the similarity alone."""
-    exact = arrays.in_float64()
+    exact = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
     direction = None if towards is None else (towards.astype(float), np.zeros_like(exact.values))
     return run(call, exact, direction, cpp_binding)
 

@@ -19,11 +19,6 @@ def one(value: float, size: int = 4) -> np.ndarray:
     return table
 
 
-def row_of(before: int, bits: float, after: int) -> list[float]:
-    """A row of a match between forbidden ones."""
-    return [FORBIDDEN] * before + [bits * BIT] + [FORBIDDEN] * after
-
-
 def two_matches(cols: int) -> np.ndarray:
     """The second one of 2^40, where a block ends."""
     table = np.full((2, cols), FORBIDDEN)
@@ -102,7 +97,10 @@ HARD: dict[Chunk, list[tuple[float, np.ndarray]]] = {
         (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((1, 0), (2, 0)), constant_values=-300.0)),
         (-7, _diagonal(17, [10] * 4 + [-49] + [12] * 4 + [-80] * 2 + [20] * 6, -150)),  # sinks, and returns
         (-3, _RANDOM.normal(size=(18, 18)) * 3 + 12 * _RANDOM.choice([-1, 1], size=(18, 1))),
-        (-0.5, np.array([row_of(0, 39, 40), [x + 38 * BIT * (x == 0) for x in range(41)]]) / BIT),  # a long decay
+        (
+            -0.5,
+            np.array([[39 * BIT] + [FORBIDDEN] * 40, [x + 38 * BIT * (x == 0) for x in range(41)]]) / BIT,
+        ),  # a long decay
         (-2, _diagonal(18, [39] + [-1] * 16 + [39], -300)),
     ],
     CHUNKS[1]: [

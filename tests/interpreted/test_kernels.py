@@ -33,12 +33,10 @@ CASES = [
     ("torch", "needleman_wunsch", {}, (), "float64", (1, 9)),
     ("jax", "smith_waterman", MATCH, (), "float64", (6, 5)),
     ("torch", "free_gap", {}, (), "float64", (9, 1)),
-    ("jax", "needleman_wunsch", {}, (), "float32", (1, 1)),
     ("torch", "smith_waterman_affine", RESTRICTED, (), "float32", (6, 5)),
     ("jax", "smith_waterman_affine", NO_TURNS, (), "float64", (8, 3)),
     ("torch", "smith_waterman_affine", ALL_TURNS, (), "float64", (6, 5)),
-    ("torch", "smith_waterman_affine", FREE_TURNS, (), "float32", (6, 5)),
-    ("torch", "smith_waterman", ANY, ("gap",), "float32", (6, 5)),
+    ("torch", "smith_waterman", ANY, ("gap",), "float32", (1, 1)),
     ("jax", "smith_waterman", MATCH, ("gap",), "float64", (6, 5)),
     ("torch", "needleman_wunsch", {}, ("gap",), "float64", (8, 3)),
     ("torch", "smith_waterman_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
@@ -80,22 +78,8 @@ def test_first_and_second_derivatives_are_right(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("call", "gaps"), [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5])])
-def test_tangents_that_add_up_along_an_alignment_leave_exact_derivatives(call, gaps, monkeypatch: pytest.MonkeyPatch):
-    # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
-    size = 64
-    similarity = np.random.default_rng(1).normal(size=(1, size, size)) + 5 * np.eye(size)
-    arrays = Given(similarity.astype(np.float32), np.array([[size, size]]), np.array([[*gaps, 0.7]], np.float32))
-    towards = np.ones_like(arrays.similarity)
-    monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
-    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
-    np.testing.assert_allclose(found.d_similarity, wanted.d_similarity, rtol=0, atol=4e-6)
-    np.testing.assert_allclose(found.d_values, wanted.d_values, rtol=0, atol=2e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("call", "gaps"), [(LOCAL, [-1.0]), (AFFINE, [-2.0, -1.0]), (GLOBAL, [-1.0])])
-def test_a_direction_may_be_large_where_alignments_hardly_go(call: Any, gaps: list[float]):
-    """The direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others."""
+def test_tangents_keep_their_digits(call: Any, gaps: list[float], monkeypatch: pytest.MonkeyPatch):
+    # the direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others
     similarity = np.random.default_rng(5).normal(size=(1, 6, 6))
     similarity[0, 2, 2] = -40
     arrays = Given(similarity, np.array([[6, 6]], np.int32), np.array([[*gaps, 1.5]]))
@@ -105,20 +89,14 @@ def test_a_direction_may_be_large_where_alignments_hardly_go(call: Any, gaps: li
     assert towards.max() > 1e9 and np.abs(wanted.d_similarity).max() < 100
     for own, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_results_are_finite_and_right_in_the_whole_range():
-    temperatures, sizes = np.array([(1e-3, 1e4), (1e-3, 1.0), (1.0, 1e4), (1e3, 1e-3), (1e3, 1.0)]).T
-    similarity = np.random.default_rng(0).normal(size=(5, 5, 6)) * sizes[:, None, None]
-    values = np.stack([-0.5 * sizes, temperatures], axis=1)
-    lengths = np.array([[5, 6], [4, 4], [5, 6], [3, 6], [5, 5]], np.int32)
-    arrays = Given(similarity.astype(np.float32), lengths, values.astype(np.float32))
-    got, wanted = run(LOCAL, arrays), run_native(LOCAL, arrays)
-    tangents = run(LOCAL, arrays, (np.ones_like(arrays.similarity), np.ones_like(arrays.values)))
-    assert all(np.isfinite(part).all() for part in (*got, *tangents))
-    np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5)
-    np.testing.assert_allclose(got.d_similarity, wanted.d_similarity, atol=2e-4)
+    # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
+    similarity = np.random.default_rng(1).normal(size=(1, 64, 64)) + 5 * np.eye(64)
+    arrays = Given(similarity.astype(np.float32), np.array([[64, 64]]), np.array([[*gaps, 0.7]], np.float32))
+    towards = np.ones_like(arrays.similarity)
+    monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
+    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
+    np.testing.assert_allclose(found.d_similarity, wanted.d_similarity, rtol=0, atol=4e-6)
+    np.testing.assert_allclose(found.d_values, wanted.d_values, rtol=0, atol=2e-5)
 
 
 def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypatch: pytest.MonkeyPatch):
@@ -142,7 +120,11 @@ def test_lengths_are_clamped_and_may_be_of_64_bits():
     similarity, values = np.random.default_rng(2).normal(size=(3, 5, 6)), np.array([[-1.0, 1.0]] * 3)
     wild = np.array([[-3, 2**40], [9, 9], [-1, -1]], np.int64)
     tame = np.array([[0, 6], [5, 6], [0, 0]], np.int32)
-    for own, other in zip(*(run(LOCAL, Given(similarity, lengths, values)) for lengths in (wild, tame)), strict=True):
+    results = []
+    for lengths in (wild, tame):
+        tensors = [torch.from_numpy(array) for array in (similarity, lengths, values)]
+        results.append([*run(LOCAL, Given(similarity, lengths, values)), *operators.best(*tensors, [], *GLOBAL)])
+    for own, other in zip(*results, strict=True):
         np.testing.assert_array_equal(own, other)
 
 

@@ -251,6 +251,15 @@ def test_a_temperature_that_is_none_or_an_empty_pair_has_a_flag_and_spoils_no_ot
 
 
 @pytest.mark.slow
+def test_results_are_right_in_the_whole_range():
+    temperatures, sizes = np.array([(1e-3, 1e4), (1e-3, 1.0), (1.0, 1e4), (1e3, 1e-3), (1e3, 1.0)]).T
+    similarity = np.random.default_rng(0).normal(size=(5, 5, 6)) * sizes[:, None, None]
+    values = np.stack([-0.5 * sizes, temperatures], axis=1)
+    lengths = np.array([[5, 6], [4, 4], [5, 6], [3, 6], [5, 5]], np.int32)
+    flags_of("any", Given(similarity.astype(np.float32), lengths, values.astype(np.float32)), exact=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "chunk"), [(which, chunk) for i, which in enumerate(CALLS) for j, chunk in enumerate(HARD) if (i + j) % 2]
 )

@@ -18,7 +18,6 @@ import jax_impl
 import torch_impl
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.kernels import cpp
 from shared.kernels.triton.programs import NARROW
 from tools import kernel_times
 from torch_impl.kernels import exact_pairs as exact_pairs_module
@@ -74,18 +73,6 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
-
-
-def test_a_single_pair_and_fewer_bits():
-    similarity = torch.from_numpy(np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32))
-    function = torch_impl.needleman_wunsch
-    for given, error in ((similarity, 1e-6), (similarity.bfloat16(), 1e-2)):
-        exact = given.double()
-        score, marginals = function(given), torch_impl.marginals(function, given)
-        product = torch_impl.hessian_vector_product(function, given, given)
-        assert {score.dtype, marginals.dtype, product.dtype} == {given.dtype}
-        wanted = function(exact, variant="diagonal_loop"), torch.func.grad(function)(exact, variant="diagonal_loop")
-        torch.testing.assert_close((score.double(), marginals.double()), wanted, rtol=error, atol=error)
 
 
 def test_times_of_kernels_are_printed(monkeypatch: pytest.MonkeyPatch):
@@ -172,17 +159,6 @@ def test_what_is_no_number_makes_its_own_pair_nan_and_no_other(framework: str):
     np.testing.assert_array_equal(scores, [np.nan, np.nan, 0, 0, 0, np.nan, 0])
     assert matches.any((1, 2)).tolist() == [False, False, True, False, True, False, True]
     assert not matches[2, 1, 1] and not matches[4, 1:].any()
-
-
-def test_a_gap_that_is_no_number_and_lengths_beyond_the_matrix():
-    similarity = torch.zeros((3, 3, 4))
-    similarity[1], similarity[2, 1:] = -torch.inf, -6e19
-    lengths = torch.tensor([[3, 4], [2**40, 9], [9, 4]])
-    values = torch.tensor([[torch.nan, 1.0], [-1.0, 1.0], [-1.0, 1.0]])
-    call: Any = cpp.call_of("needleman_wunsch", {})
-    scores, matches = torch_calls.best(similarity, lengths, values, [], *call)
-    np.testing.assert_array_equal(scores, [np.nan, -7, -5])
-    assert matches.sum((1, 2)).tolist() == [0, 0, 1]
 
 
 def test_vmap_is_the_batch_and_jax_compiles():
