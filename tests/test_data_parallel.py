@@ -46,19 +46,15 @@ SLOW = pytest.mark.slow
     ],
 )
 def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path):
-    meeting = str(tmp_path / "meeting") if framework == "torch" else f"127.0.0.1:{free_port()}"
+    with socket.socket() as free:  # on a port that the system chooses
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = str(tmp_path / "meeting") if framework == "torch" else f"127.0.0.1:{port}"
     script = [sys.executable, __file__, framework]
     commands = [[*script, str(index), str(count), meeting, str(tmp_path), *checks] for index in range(count)]
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     for text in run_together(commands, tmp_path, JAX_PLATFORMS="cpu", XLA_FLAGS=flags):
         assert text.endswith("all checked\n")
-
-
-def free_port() -> int:
-    """One that the system has chosen."""
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        return own.getsockname()[1]
 
 
 def test_pytorch_wants_a_process_group():
@@ -107,10 +103,6 @@ class Processes:
     def trainer(self, job: Job, dtype: str = "float64", data_parallel: bool = True) -> Any:
         return self.learning.Trainer(job, dtype=dtype, data_parallel=data_parallel)
 
-    def both(self, job: Job, dtype: str = "float64") -> tuple[Any, Any]:
-        """A trainer of this process alone, and one of all of them."""
-        return self.trainer(job, dtype, False), self.trainer(job, dtype)
-
 
 # seven pairs, a number that no number of processes divides; and one pair, which leaves whole shards without
 BATCHES = ragged(16, pairs=8), ragged(11, pairs=2)
@@ -131,7 +123,7 @@ def check_steps(processes: Processes) -> None:
     """
     exactly = [(model, "float64", (1e-12, 1e-12, 1e-12)) for model in MODELS]
     for model, dtype, bounds in (*exactly, ("encoder", "float32", (1e-5, 1e-5, 1e-3))):
-        alone, together = processes.both(Job(model), dtype)
+        alone, together = (processes.trainer(Job(model), dtype, parallel) for parallel in (False, True))
         losses = [[float(trainer.step(BATCHES[0])) for trainer in (alone, together)]]
         first = distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))
         for number in range(1, 10):
@@ -141,7 +133,7 @@ def check_steps(processes: Processes) -> None:
 
 
 def check_predictions(processes: Processes) -> None:
-    alone, together = processes.both(Job())
+    alone, together = processes.trainer(Job(), data_parallel=False), processes.trainer(Job())
     for batch in BATCHES:
         assert distance(together.marginals(batch), alone.marginals(batch)) < 1e-14
         for exact in (False, True):

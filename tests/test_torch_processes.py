@@ -135,19 +135,15 @@ def check_ddp_and_fsdp(names: Sequence[str]) -> None:
         trained(lambda model: compiled(DistributedDataParallel(model)), "smith_waterman", "auto", "marginals")
 
 
-class Given:
+def given() -> tuple[list[Any], list[Any]]:
     """Arguments on one process, and as DTensors: sharded over the pairs, but replicated gap and temperatures."""
-
-    def __init__(self) -> None:
-        tensors = random(3, PAIRS, ROWS, COLS), random(4, PAIRS, ROWS, COLS), whole_batch()[2]
-        numbers = torch.tensor(-1.5, dtype=torch.float64), random(5, PAIRS).abs() + 1
-        self.alone: list[Any] = [*tensors, *numbers]
-        placements = [BATCH] * 3 + [SAME] * 2
-        self.sharded: list[Any] = [
-            distribute_tensor(own, mesh(), p) for own, p in zip(self.alone, placements, strict=True)
-        ]
-        for leaf in (*leaves(self.alone), *leaves(self.sharded)):
-            leaf.requires_grad_()
+    alone = [random(3, PAIRS, ROWS, COLS), random(4, PAIRS, ROWS, COLS), whole_batch()[2]]
+    alone += [torch.tensor(-1.5, dtype=torch.float64), random(5, PAIRS).abs() + 1]
+    placements = [BATCH] * 3 + [SAME] * 2
+    sharded = [distribute_tensor(own, mesh(), placed) for own, placed in zip(alone, placements, strict=True)]
+    for leaf in (*leaves(alone), *leaves(sharded)):
+        leaf.requires_grad_()
+    return alone, sharded
 
 
 def leaves(arguments: Sequence[Tensor]) -> list[Tensor]:
@@ -156,12 +152,12 @@ def leaves(arguments: Sequence[Tensor]) -> list[Tensor]:
 
 def equal(loss: Callable[..., Tensor], of_sharded: Callable[..., Tensor]) -> None:
     """A loss of both, and its gradients with respect to similarity, gap and temperatures."""
-    given = Given()
-    expected, result = loss(*given.alone), of_sharded(*given.sharded)
+    alone, sharded = given()
+    expected, result = loss(*alone), of_sharded(*sharded)
     same(result, expected)
-    gradients = torch.autograd.grad(full(result), leaves(given.sharded))
+    gradients = torch.autograd.grad(full(result), leaves(sharded))
     assert isinstance(gradients[0], DTensor) and gradients[0].placements == BATCH
-    for one, other in zip(gradients, torch.autograd.grad(expected, leaves(given.alone)), strict=True):
+    for one, other in zip(gradients, torch.autograd.grad(expected, leaves(alone)), strict=True):
         same(one, other)
 
 
@@ -173,9 +169,9 @@ def asked(name: str, variant: str, s: Tensor, vector: Tensor, sizes: Tensor, _: 
 
 
 def check_dtensors(names: Sequence[str]) -> None:
-    given = Given()
+    alone, sharded = given()
     for name, variant in itertools.product(names, VARIANTS):
-        results = asked(name, variant, *given.sharded), asked(name, variant, *given.alone)
+        results = asked(name, variant, *sharded), asked(name, variant, *alone)
         for result, expected in zip(*results, strict=True):
             assert result.placements == BATCH and result.shape == expected.shape
             same(result, expected)
@@ -190,9 +186,9 @@ def of_marginals(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Te
     return (vector * marginals(smith_waterman, s, sizes, **keywords)).sum()
 
 
-def of_gradient(variant: str, *given: Tensor) -> Tensor:
+def of_gradient(variant: str, *arguments: Tensor) -> Tensor:
     """The gradient of a loss that is not linear in the pairs of all processes."""
-    (gradient,) = torch.autograd.grad((of_scores(variant, *given) / 10) ** 2, given[0], create_graph=True)
+    (gradient,) = torch.autograd.grad((of_scores(variant, *arguments) / 10) ** 2, arguments[0], create_graph=True)
     return (gradient**3).sum()
 
 
@@ -209,9 +205,7 @@ def check_local_map(_: Any) -> None:
 
 
 def check_bad_dtensors(_: Any) -> None:
-    given = Given()
-    s, vector, sizes, gap, _ = given.sharded
-    plain, _, plain_sizes, plain_gap, _ = given.alone
+    (plain, _, plain_sizes, plain_gap, _), (s, vector, sizes, gap, _) = given()
     partial = DTensor.from_local(plain_gap.detach(), mesh(), [Partial()], run_check=False)
     rows: Any = s.detach().redistribute(placements=[Shard(1)])
     single = distribute_tensor(plain[0].detach(), mesh(), BATCH)
@@ -235,8 +229,7 @@ def check_bad_dtensors(_: Any) -> None:
 def main(rank: int, file: str, names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     count, patience = len(SHARES), datetime.timedelta(seconds=60)
-    store = torch.distributed.FileStore(file, count)  # pyright: ignore[reportPrivateImportUsage]
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=patience)
+    dist.init_process_group("gloo", f"file://{file}", patience, world_size=count, rank=rank)
     for check in [value for name, value in globals().items() if name.startswith("check_")]:
         check(names)
     print("all checked", flush=True)

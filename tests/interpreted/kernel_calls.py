@@ -3,7 +3,8 @@
 import ctypes
 import dataclasses
 import importlib
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -61,20 +62,9 @@ def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
 
 
-class Derivatives(NamedTuple):
-    """Scores, and their derivatives; or the tangents of all three."""
-
-    scores: np.ndarray
-    d_similarity: np.ndarray
-    d_values: np.ndarray
-
-
-class Given(NamedTuple):
-    """The arguments of an operator, as NumPy arrays."""
-
-    similarity: np.ndarray
-    lengths: np.ndarray
-    values: np.ndarray  # (pairs, parameters)
+# of an operator, as NumPy arrays: arguments, of which values are (pairs, parameters), and results, or tangents of these
+Given = namedtuple("Given", "similarity lengths values")
+Derivatives = namedtuple("Derivatives", "scores d_similarity d_values")
 
 
 def run(call: cpp.Call, arrays: Given, towards: tuple | None = None, operators: Any = torch_calls) -> Derivatives:

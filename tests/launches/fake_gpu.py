@@ -136,7 +136,6 @@ class Asked(list[list[Any]]):
 
     def __init__(self) -> None:
         super().__init__(json.loads(line) for line in FAKE.fake_log().decode().splitlines())
-        self.names = [name for name, *_ in self]
 
     def of(self, function: str) -> list[list[Any]]:
         """The arguments of each call of a function."""

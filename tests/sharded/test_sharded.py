@@ -37,13 +37,11 @@ def arrays(axes: tuple[int, ...] = (PAIRS,), rows: int = ROWS, cols: int = COLS)
 def call_of(asked: str, name: str = "smith_waterman", variant: str = "fused") -> Call:
     """A function of similarity, vector, lengths and parameters."""
     public = getattr(jax_impl, name)
-    function = functools.partial(public, variant=variant)
+    function, product = functools.partial(public, variant=variant), jax_impl.hessian_vector_product
     return {
         "score": lambda s, vector, lengths, **own: function(s, lengths, **own),
         "marginals": lambda s, vector, lengths, **own: jax_impl.marginals(function, s, lengths, **own),
-        "product": lambda s, vector, lengths, **own: jax_impl.hessian_vector_product(
-            function, s, vector, lengths, **own
-        ),
+        "product": lambda s, vector, lengths, **own: product(function, s, vector, lengths, **own),
         "best": lambda s, vector, lengths: jax_impl.best_alignment(public, s, lengths)[1],
     }[asked]
 
