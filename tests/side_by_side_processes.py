@@ -1,7 +1,8 @@
-"""Commands that run at the same time: the processes that a test is about."""
+"""Commands that run at the same time, in processes of their own; and a folder of tests that needs one for itself."""
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ def run_together(commands: Sequence[Sequence[str]], folder: Path, limit: float =
 
     Fails with the outputs of those that end with an error, or with all past the limit; kills the others.
     """
-    environment = os.environ | {"PYTHONPATH": str(TESTS.parent)} | variables
+    environment = os.environ | {"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"} | variables
+    environment.pop("PYTEST_XDIST_WORKER", None)
     files = [folder / f"{index}.txt" for index in range(len(commands))]
     running: list[subprocess.Popen[bytes]] = []
     end = time.monotonic() + limit
@@ -36,3 +38,11 @@ def run_together(commands: Sequence[Sequence[str]], folder: Path, limit: float =
     assert not any(codes), "\n".join(title for title, code in zip(titles, codes, strict=True) if code)
     assert None not in codes, f"not done after {limit:g} s:\n" + "\n".join(titles)
     return said
+
+
+def run_tests(name: str, folder: Path, *options: str, **variables: str) -> None:
+    """Run the tests in a folder of this one, of which none may be skipped, in a process of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(TESTS / name)]
+    variables |= {"JAX_PLATFORMS": "cpu", "TMPDIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+    (said,) = run_together([command], folder, 900, **variables)
+    assert " passed" in said and "skipped" not in said

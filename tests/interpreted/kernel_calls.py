@@ -1,17 +1,17 @@
-"""The GPU kernels behind both frameworks' calls, on the CPU; and what a pair of arrays is compared by."""
+"""The GPU kernels behind both frameworks' calls, on the CPU, beside the native kernels."""
 
 import ctypes
+import dataclasses
 import importlib
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-import quick_interpreter  # noqa: F401 - it is imported for what it does
 import torch
-from frameworks import PROBLEMS, Inputs
 from torch._C import _dispatch_keys
+from triton.runtime import interpreter
 
 import jax_impl.alignment
 import jax_impl.kernels.triton_binding as jax_calls
@@ -23,12 +23,25 @@ from shared.kernels.triton.programs import TYPES, Kernel, Layout
 from torch_impl.kernels import cpp_binding, exact_pairs, fused, plain_calls
 
 # few lanes: small matrices have several strips, which the interpreter runs slowly
-SMALL = Layout(4, 1)
-EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
-DEFAULT = EVERY[0], EVERY[5]  # in the default tier: a linear and an affine recurrence
-
-torch_calls.forced_layout = jax_calls.forced_layout = SMALL
+torch_calls.forced_layout = jax_calls.forced_layout = Layout(4, 1)
 torch_calls.wrap_triton = lambda kernel: kernel  # PyTorch 2.11 wraps nothing that is interpreted
+
+_patch_lang = interpreter._patch_lang
+_patched: set[str] = set()  # names of modules
+
+
+def _patch_once(function: Any) -> Any:
+    """It searches the whole language at each call of a function in a kernel: once for a module is enough."""
+    if function.__module__ not in _patched:
+        _patch_lang(function)
+        _patched.add(function.__module__)
+    return interpreter._LangPatchScope()  # nothing is put back
+
+
+interpreter._patch_lang = _patch_once
+# whether integers overflow is computed with each sum, and then told to nobody without Triton's option debug
+_builder = interpreter.interpreter_builder
+_builder.options = dataclasses.replace(_builder.options, sanitize_overflow=False)
 
 
 def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,75 +62,28 @@ def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
 
 
-class Derivatives(NamedTuple):
-    """Scores, and their derivatives; or the tangents of all three."""
-
-    scores: np.ndarray
-    d_similarity: np.ndarray
-    d_values: np.ndarray
+# of an operator, as NumPy arrays: arguments, of which values are (pairs, parameters), and results, or tangents of these
+Given = namedtuple("Given", "similarity lengths values")
+Derivatives = namedtuple("Derivatives", "scores d_similarity d_values")
 
 
-class Given(NamedTuple):
-    """The arguments of an operator, as NumPy arrays."""
-
-    similarity: np.ndarray
-    lengths: np.ndarray
-    values: np.ndarray  # (pairs, parameters)
-
-
-def given(inputs: Inputs, dtype: str) -> Given:
-    """The arrays of a ragged batch with parameters for each pair."""
-    assert inputs.lengths is not None
-    values = np.stack([np.broadcast_to(value, len(inputs.similarity)) for value in inputs.parameters.values()], -1)
-    return Given(inputs.similarity.astype(dtype), inputs.lengths, values.astype(dtype))
-
-
-def some(arrays: Given, *pairs: int) -> Given:
-    """Some pairs of a batch: the interpreter takes them one after the other."""
-    return Given(*(array[list(pairs)] for array in arrays))
-
-
-def direction(arrays: Given, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A direction to go in, with poison where there is no cell."""
-    random = np.random.default_rng(seed)
-    similarity, lengths, values = arrays
-    i, j = np.indices(similarity.shape[1:])
-    outside = (i >= lengths[:, :1, None]) | (j >= lengths[:, 1:, None])
-    own = np.where(outside, np.nan, random.normal(size=similarity.shape))
-    return own.astype(similarity.dtype), random.normal(size=values.shape).astype(values.dtype)
-
-
-def run(
-    framework: str, call: cpp.Call, arrays: Given, towards: tuple | None = None, with_values: bool = True
-) -> Derivatives:
-    """The kernels' gradients, or with a direction their tangents, by a framework's calls."""
-    if framework == "torch":
-        return _torch_run(torch_calls, call, arrays, towards, with_values)
-    similarity, lengths, values = (jnp.asarray(array) for array in arrays)
-    parameters = tuple(values.T)
-    if towards is None:
-        found = jax_calls.gradients(call, with_values, similarity, lengths, parameters)
-    else:
-        t_similarity, t_values = (jnp.asarray(array) for array in towards)
-        found = jax_calls.tangents(call, similarity, lengths, parameters, t_similarity, tuple(t_values.T))
-    scores, d_similarity, rest = found
-    return Derivatives(np.asarray(scores), np.asarray(d_similarity), np.stack([np.asarray(part) for part in rest], -1))
-
-
-def run_native(call: cpp.Call, arrays: Given, towards: tuple | None = None) -> Derivatives:
-    """The derivatives by the native kernels."""
-    return _torch_run(cpp_binding, call, arrays, towards, True)
-
-
-def _torch_run(operators: Any, call: cpp.Call, arrays: Given, towards: tuple | None, with_values: bool) -> Derivatives:
+def run(call: cpp.Call, arrays: Given, towards: tuple | None = None, operators: Any = torch_calls) -> Derivatives:
+    """The kernels' gradients, or with a direction their tangents."""
     tensors, directions = (
         [torch.from_numpy(np.ascontiguousarray(array)) for array in own] for own in (arrays, towards or ())
     )
     if towards is None:
-        *found, _ = operators.gradients(*tensors, [], *call, with_values)
+        *found, _ = operators.gradients(*tensors, [], *call, True)
     else:
         *found, _ = operators.tangents(*tensors, [], *directions, [], *call)
     return Derivatives(*(tensor.numpy() for tensor in found))
+
+
+def run_native(call: cpp.Call, arrays: Given, towards: np.ndarray | None = None) -> Derivatives:
+    """The derivatives by the native kernels in float64; towards: a direction of the similarity alone."""
+    exact = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
+    direction = None if towards is None else (towards.astype(float), np.zeros_like(exact.values))
+    return run(call, exact, direction, cpp_binding)
 
 
 def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]]) -> None:

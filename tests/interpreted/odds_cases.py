@@ -19,11 +19,6 @@ def one(value: float, size: int = 4) -> np.ndarray:
     return table
 
 
-def row_of(before: int, bits: float, after: int) -> list[float]:
-    """A row of a match between forbidden ones."""
-    return [FORBIDDEN] * before + [bits * BIT] + [FORBIDDEN] * after
-
-
 def two_matches(cols: int) -> np.ndarray:
     """The second one of 2^40, where a block ends."""
     table = np.full((2, cols), FORBIDDEN)
@@ -33,33 +28,30 @@ def two_matches(cols: int) -> np.ndarray:
 
 # what has a flag in a score and in a gradient, and what has none
 BOUNDS = {
-    "a gap's cost": ("any", -26.9 * BIT, [np.zeros((3, 3))], [0]),
-    "a larger one": ("any", -27.1 * BIT, [np.zeros((3, 3))], [1]),
-    "a gap's gain": ("global", 12 * BIT, [np.zeros((2, 2))], [0]),
-    "a larger gain": ("global", 27.1 * BIT, [np.zeros((2, 2))], [1]),
+    "a gap's cost": ("any", -27.1 * BIT, [np.zeros((3, 3))], [1]),
+    "a gap's gain": ("global", 27.1 * BIT, [np.zeros((2, 2))], [1]),
     "a match": ("any", -1.0, [one(39.9 * BIT), one(40.1 * BIT)], [0, 1]),
     "what is no number": ("any", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
     "nor globally": ("global", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
     "no number in the last cell": ("match", -1.0, [[[0, 0], [0, np.nan]]], [1]),
-    "an opened gap's cost": ("affine", (-26.9 * BIT, -1.0), [np.zeros((3, 3))], [0]),
-    "a larger one of these": ("affine", (-27.1 * BIT, -1.0), [np.zeros((3, 3))], [1]),
+    "an opened gap's cost": ("affine", (-27.1 * BIT, -1.0), [np.zeros((3, 3))], [1]),
     "an extended gap's cost": ("turns", (-1.0, -27.1 * BIT), [np.zeros((3, 3))], [1]),
     "an affine gap's gain": ("affine", (-1.0, 27.1 * BIT), [np.zeros((2, 2))], [1]),
     "a total": ("any", -1.0, [[[-39.9 * BIT]], [[-40.1 * BIT]]], [0, 1]),
     "no way": ("match", -1.0, [np.full((3, 3), FORBIDDEN)], [1]),
+    "none but by a forbidden gap": ("match", -1e38, [[[-2, FORBIDDEN, FORBIDDEN], [FORBIDDEN, FORBIDDEN, 1]]], [1]),
 }
 
 
 # for lanes with two rows: how far the first one may sink beside the second
 STATES = {
     "a state": ("any", -12 * BIT, [two_matches(10), two_matches(11)], [0, 1]),
-    # less where a gap's costs are 12 bits apart
     "a state beside a gap": ("affine", (-20 * BIT, -8 * BIT), [two_matches(8), two_matches(9)], [0, 1]),
-    # below 1 it may sink as it likes
-    "a state below a start": ("any", -20 * BIT, [row_of(7, 0, 8)], [0]),
-    "a way around": ("any", -23.5 * BIT, [np.zeros((3, 3))], [0]),
-    "a longer one": ("any", -23.7 * BIT, [np.zeros((3, 3))], [1]),
+    "a way around": ("any", -23.7 * BIT, [np.zeros((3, 3))], [1]),
     "one before a match": ("global", -15.7 * BIT, [one(39 * BIT), one(39.9 * BIT)], [0, 1]),
+    # gaps, of which there are many, that gain; from a match whose odds are 0 in float32
+    "a gain": ("any", 18.7, [[[-105.0, *[FORBIDDEN] * 5, 0.0]]], [1]),
+    "a small gain": ("any", 0.5, [[*[[-110.0] * 60] * 59, [*[-110.0] * 59, 0.0]]], [1]),
 }
 
 
@@ -67,42 +59,6 @@ def _diagonal(size: int, own: Any, others: float) -> np.ndarray:
     table = np.full((size, size), float(others))
     np.fill_diagonal(table, own)
     return table
-
-
-def _regions(others: float) -> np.ndarray:
-    """Two that score high, and nothing between them."""
-    table = np.full((18, 20), float(others))
-    table[:5, :4], table[-5:, -6:] = 6, 5
-    return table
-
-
-def _steep(random: np.random.Generator) -> np.ndarray:
-    return random.normal(size=(18, 18)) * 3 + 12 * random.choice([-1, 1], size=(18, 1))
-
-
-# In bits: a gap, and similarities that come near to what fits, by chance on one side of it or the other.
-HARD = [
-    (-7, _diagonal(17, [10] * 4 + [-49] + [12] * 4 + [-80] * 2 + [20] * 6, -150)),  # sinks, and returns
-    (-4, _regions(-200)),
-    (-6, _regions(-30)),
-    (-3, _steep(np.random.default_rng(5))),
-    (-0.5, np.array([row_of(0, 39, 40), [x + 38 * BIT * (x == 0) for x in range(41)]]) / BIT),  # a long decay
-    (-2, _diagonal(18, [39] + [-1] * 16 + [39], -300)),
-    (-26.9, np.array([[39.0] + [-3] * 3] + [[-3.0] * 4] * 12)),  # from lane to lane another unit
-    (-26.9, _diagonal(12, [-40, 39] * 6, -90)),  # what comes from the corner is 2^54 times its neighbours
-    (-1, _diagonal(18, 15, -60)),  # near overflow within a block
-    (-1, _diagonal(18, 39, -60)),
-    (-1, _diagonal(18, 16, -1e9)[::-1]),
-    (-20, np.where(np.indices((17, 17)).sum(0) % 2, 30.0, -30.0)),
-    (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their odds
-    (0.7, np.full((17, 18), -3.0)),
-    (-8, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
-    (-14, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
-    (-16, _diagonal(18, 39, -60)),
-    (-12, _diagonal(18, 12, -60)),
-    (-26.9, _diagonal(18, 16, -100)),
-    (-26.9, _diagonal(18, 30, -100)[::-1]),
-]
 
 
 def _ridges(height: float, last: float, between: float = 39.9) -> np.ndarray:
@@ -114,49 +70,32 @@ def _ridges(height: float, last: float, between: float = 39.9) -> np.ndarray:
     return table
 
 
-def _matches(rows: int, cols: int, *own: tuple[int, int, float]) -> np.ndarray:
-    """Similarities of some cells, by row and column, between forbidden ones."""
-    table = np.full((rows, cols), -300.0)
-    for row, col, value in own:
-        table[row, col] = value
-    return table
-
-
-def _diagonals() -> np.ndarray:
-    table = _matches(12, 24, *((row, row + 5, 31) for row in range(4, 12)))
-    table[range(3, 12), range(15, 24)] = 26, 27, 28, 26, 34, 27, 23, 36, 26
-    table[6, 11], table[7, 12] = 31.6, 30
-    return table
-
-
-_RISING = [(0, 0, 30), (0, 4, 30), (0, 9, 39.9), (1, 1, 39), (1, 7, 37)]
-_RISING += [(2, 3, 23), (2, 10, 38), (3, 12, 23), (4, 4, 39.9), (6, 15, 23)]
-# a gap, and matches, in bits; by the rows of a lane
-STEEP: dict[Chunk, list[tuple[float, np.ndarray]]] = {
+_RANDOM = np.random.default_rng(5)
+# rises by 2^127 without an end, and has a small one then
+_ENDLESS = np.full((32, 30), -300.0)
+_ENDLESS[[0, 29, 30, 31, 31], [0, 6, 7, 8, 29]] = 0, 30.4, 30.4, 30.4, -38.4
+# in bits, by chunk: a gap, and similarities that come near to what fits, by chance on one side of it or the other
+HARD: dict[Chunk, list[tuple[float, np.ndarray]]] = {
     CHUNKS[0]: [
+        # from one block of steps to the next more than a unit holds
         (-11, _ridges(30, 20)),
         (-8, _ridges(32, 39.9)),
-        (-14, _ridges(25.2, 29.5, 37)),
-        (-5, _ridges(34, 20)),
         (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((1, 0), (2, 0)), constant_values=-300.0)),
-        (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((2, 0), (1, 0)), constant_values=-300.0)),
+        (-7, _diagonal(17, [10] * 4 + [-49] + [12] * 4 + [-80] * 2 + [20] * 6, -150)),  # sinks, and returns
+        (-3, _RANDOM.normal(size=(18, 18)) * 3 + 12 * _RANDOM.choice([-1, 1], size=(18, 1))),
+        (-0.5, np.array([[39.0] + [FORBIDDEN] * 40, [38.0, *np.arange(1, 41) / BIT]])),  # a long decay
+        (-2, _diagonal(18, [39] + [-1] * 16 + [39], -300)),
     ],
-    # two with lanes that are 2^127 above the next one, from above and from below
-    Chunk(8, 4, 8): [
-        (-0.5, _diagonals()),
-        (-0.1, _matches(12, 22, *_RISING)),
-        # a lane that rises by 2^127 without an end, and has a small one then
-        (1.9, _matches(32, 30, (0, 0, 0), (29, 6, 30.4), (30, 7, 30.4), (31, 8, 30.4), (31, 29, -38.4))),
+    CHUNKS[1]: [
+        (-26.9, np.array([[39.0] + [-3] * 3] + [[-3.0] * 4] * 12)),  # from lane to lane another unit
+        (-26.9, _diagonal(12, [-40, 39] * 6, -90)),  # what comes from the corner is 2^54 times its neighbours
+        (-1, _diagonal(18, 15, -60)),  # near overflow within a block
+        (-20, np.where(np.indices((17, 17)).sum(0) % 2, 30.0, -30.0)),
     ],
-    Chunk(8, 2, 8): [
-        (-5.1, _matches(6, 22, (2, 4, 39.1), (2, 7, 39.1), (3, 5, 39.1), (3, 10, 39.1), (4, 7, 39.1), (4, 11, 38.3)))
+    CHUNKS[2]: [
+        (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their odds
+        (0.7, np.full((17, 18), -3.0)),
+        (-8, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
     ],
+    Chunk(8, 4, 8): [(1.9, _ENDLESS)],
 }
-
-
-# ways that gain by gaps, of which there are many, from a match whose odds are 0 in float32
-GAIN = [
-    ("any", 18.7, [[-105.0, *[-1e9] * 5, 0.0]]),
-    ("any", 0.5, [*[[-110.0] * 60] * 59, [*[-110.0] * 59, 0.0]]),
-    ("match", 1.0, [[0.0, *[-1e9] * 99], [-1e9, -3.0, *[-1e9] * 97, -95.0]]),
-]

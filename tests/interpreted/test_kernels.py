@@ -1,96 +1,140 @@
-"""The kernels give what the reference and the native kernels give, for whatever may come."""
+"""The kernels give what the reference and the native kernels give, in both frameworks, for whatever may come."""
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import DTYPES, PROBLEMS, Result, assert_parity, ragged, reference_result
-from kernel_calls import DEFAULT, EVERY, Derivatives, Given, direction, given, run, run_native, some
+from frameworks import FRAMEWORKS, assert_parity, ragged, reference_result, score_of
+from frameworks import run as run_public
+from gaps_by_position import directions_of, outside, products
+from kernel_calls import Given, jax_calls, run, run_native, take_for_a_gpu, torch_calls
 
-import jax_impl.kernels.triton_binding as jax_calls
-import torch_impl.kernels.triton_binding as torch_calls
+import jax_impl
 from shared.kernels import cpp
 from shared.kernels.triton.programs import NARROW
 
-SLOW = pytest.mark.slow
 operators: Any = torch_calls
 LOCAL: Any = cpp.call_of("smith_waterman", {"end": "any"})
-
-
-def close(got: Derivatives, wanted: Derivatives, rtol: float) -> None:
-    for own, other in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(own, other, rtol=rtol, atol=rtol * max(1.0, float(np.abs(other).max(initial=0.0))))
-
-
-# for each option the gradients in one type and the tangents in the other, in turn
-IN_TURN = pytest.mark.parametrize(
-    ("problem", "options", "dtypes"),
-    [
-        pytest.param(*which, (DTYPES[number % 2], DTYPES[1 - number % 2]), marks=() if which in DEFAULT else SLOW)
-        for number, which in enumerate(EVERY)
-    ],
+AFFINE: Any = cpp.call_of("smith_waterman_affine", {"restrict_turns": True, "penalize_turns": True})
+GLOBAL: Any = cpp.call_of("needleman_wunsch", {})
+ANY, MATCH = {"end": "any"}, {"end": "match"}
+# whether turns are restricted, and cost
+RESTRICTED, NO_TURNS, ALL_TURNS, FREE_TURNS = (
+    {"restrict_turns": restricted, "penalize_turns": cost} for restricted in (True, False) for cost in (True, False)
 )
+# every option, every choice of gaps by position, and a cell, a row of several tiles, a column of several strips, and
+# strips without an unused lane
+CASES = [
+    ("torch", "smith_waterman", ANY, (), "float32", (6, 5)),
+    ("jax", "smith_waterman_affine", FREE_TURNS, ("gap_open",), "float32", (6, 5)),
+    ("torch", "needleman_wunsch", {}, (), "float64", (1, 9)),
+    ("jax", "smith_waterman", MATCH, (), "float64", (6, 5)),
+    ("torch", "free_gap", {}, (), "float64", (9, 1)),
+    ("torch", "smith_waterman_affine", RESTRICTED, (), "float32", (6, 5)),
+    ("jax", "smith_waterman_affine", NO_TURNS, (), "float64", (8, 3)),
+    ("torch", "smith_waterman_affine", ALL_TURNS, (), "float64", (6, 5)),
+    ("torch", "smith_waterman", ANY, ("gap",), "float32", (1, 1)),
+    ("jax", "smith_waterman", MATCH, ("gap",), "float64", (6, 5)),
+    ("torch", "needleman_wunsch", {}, ("gap",), "float64", (8, 3)),
+    ("torch", "smith_waterman_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
+    ("jax", "smith_waterman_affine", ALL_TURNS, ("gap_open", "gap_extend"), "float64", (6, 5)),
+]
 
 
-@IN_TURN
-def test_scores_and_gradients_are_the_references(problem: str, options: dict, dtypes: tuple[str, str]):
-    dtype, _ = dtypes
-    inputs = ragged(6, 5, problem=problem)
-    call: Any = cpp.call_of(problem, options)
-    arrays = given(inputs, dtype)
-    scores, d_similarity, d_values = run("torch", call, arrays)
-    cotangent = inputs.cotangent
-    gradients = {"similarity": d_similarity * cotangent[:, None, None].astype(dtype)}
-    for k, name in enumerate(inputs.parameters):
-        gradients[name] = d_values[:, k] * cotangent.astype(dtype)
-    expected = reference_result(inputs, problem, **options)
-    assert_parity(Result(scores, gradients, cotangent), expected, dtype, inputs.parameters["temperature"])
-    only_scores = operators.score(*(torch.from_numpy(array) for array in arrays), [], *call).numpy()
-    np.testing.assert_array_equal(only_scores, scores)
-
-
-@IN_TURN
-def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, dtypes: tuple[str, str]):
-    _, dtype = dtypes
-    call, arrays = cpp.call_of(problem, options), some(given(ragged(5, 6, problem=problem), dtype), 0, 1, 4)
-    towards = direction(arrays)
-    close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
+@pytest.mark.parametrize(
+    ("framework", "problem", "options", "by_position", "dtype", "size"),
+    [*CASES[:3], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[3:])],
+)
+def test_first_and_second_derivatives_are_right(
+    framework, problem, options, by_position, dtype, size, monkeypatch: pytest.MonkeyPatch
+):
+    inputs = ragged(*size, problem=problem, by_position=by_position)
+    directions = directions_of(inputs, by_position)[:1]
+    (wanted,) = products("torch", score_of("torch", problem, "fused", tuple(options.items())), inputs, directions)
+    take_for_a_gpu(monkeypatch)
+    result = run_public(framework, inputs, dtype, "fused", problem=problem, **options)
+    assert_parity(result, reference_result(inputs, problem, **options), dtype, inputs.parameters["temperature"])
+    score = score_of(framework, problem, "fused", tuple(options.items()))
+    (found,) = products(framework, score, inputs, directions, dtype)
+    tolerance = 1e-12 if dtype == "float64" else 1e-4
+    for name, other in wanted.items():
+        largest = max(1.0, float(np.abs(other).max()))
+        np.testing.assert_allclose(found[name], other, rtol=tolerance, atol=tolerance * largest, err_msg=name)
+        assert other.ndim == 1 or not found[name][outside(inputs)].any(), name
+    # scores alone, and gradients for similarity alone
+    package, backend = FRAMEWORKS[framework]
+    with backend.precision(dtype):
+        given = {"similarity": inputs.similarity, **inputs.parameters}
+        arrays = {name: backend.to_device(value.astype(dtype), "cpu") for name, value in given.items()}
+        scores = backend.to_numpy(score(lengths=inputs.lengths, **arrays))
+        marginals = backend.to_numpy(package.marginals(score, lengths=inputs.lengths, **arrays))
+    np.testing.assert_array_equal(scores, result.score)
+    cotangent = result.cotangent[:, None, None]
+    np.testing.assert_array_equal(marginals * cotangent, result.gradients["similarity"])
 
 
 @pytest.mark.slow
-def test_tangents_that_add_up_along_an_alignment_leave_exact_products():
-    size = 32
-    similarity = np.where(np.eye(size), 5, -1).astype(np.float32)[None]
-    arrays = Given(similarity, np.array([[size, size]]), np.array([[-1, 1]], np.float32))
-    towards = np.ones_like(similarity), np.zeros_like(arrays.values)
-    found, expected = run("torch", LOCAL, arrays, towards), run_native(LOCAL, arrays, towards)
-    np.testing.assert_allclose(found.d_similarity, expected.d_similarity, rtol=0, atol=4e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("problem", ["smith_waterman_affine", "needleman_wunsch"])
-def test_a_certain_alignment_hardly_depends_on_the_temperature(problem: str, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("call", "gaps"), [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5])])
+def test_tangents_keep_their_digits(call: Any, gaps: list[float], monkeypatch: pytest.MonkeyPatch):
+    # the direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others
+    similarity = np.random.default_rng(5).normal(size=(1, 6, 6))
+    similarity[0, 2, 2] = -40
+    arrays = Given(similarity, np.array([[6, 6]], np.int32), np.array([[*gaps, 1.5]]))
+    towards = np.zeros_like(similarity)
+    towards[0, 2, 2] = 1 / run_native(call, arrays).d_similarity[0, 2, 2]
+    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
+    assert towards.max() > 1e9 and np.abs(wanted.d_similarity).max() < 100
+    for own, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
     # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
-    size = 64
-    similarity = np.random.default_rng(1).normal(size=(1, size, size)) + 5 * np.eye(size)
-    gaps = [-4.0, -1.0] if problem == "smith_waterman_affine" else [-1.5]
-    arrays = Given(similarity.astype(np.float32), np.array([[size, size]]), np.array([[*gaps, 0.7]], np.float32))
-    towards = np.ones_like(arrays.similarity), np.zeros_like(arrays.values)
-    call: Any = cpp.call_of(problem, PROBLEMS[problem].options[0])
+    similarity = np.random.default_rng(1).normal(size=(1, 64, 64)) + 5 * np.eye(64)
+    arrays = Given(similarity.astype(np.float32), np.array([[64, 64]]), np.array([[*gaps, 0.7]], np.float32))
+    towards = np.ones_like(arrays.similarity)
     monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
-    found, wanted = run("torch", call, arrays, towards), run_native(call, *exact(arrays, towards))
+    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
+    np.testing.assert_allclose(found.d_similarity, wanted.d_similarity, rtol=0, atol=4e-6)
     np.testing.assert_allclose(found.d_values, wanted.d_values, rtol=0, atol=2e-5)
 
 
-def exact(arrays: Given, towards: tuple[np.ndarray, np.ndarray]) -> tuple[Given, tuple[np.ndarray, np.ndarray]]:
-    """Convert the arguments to float64."""
-    values = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
-    return values, (towards[0].astype(float), towards[1].astype(float))
+def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypatch: pytest.MonkeyPatch):
+    take_for_a_gpu(monkeypatch)
+    inputs = ragged(5, 3, by_position=("gap",))
+    gap = inputs.parameters["gap"]
+    gap[4, 0, 0] = np.nan
+    results = []
+    for limits in ((-np.inf, np.inf), (-1e20, 1e18)):
+        gap[0, 1, 1], gap[0, 3, 2] = limits
+        results.append(run_public("torch", inputs, "float32", "fused"))
+    result, other = results
+    assert np.isnan(result.score).tolist() == [number == 4 for number in range(6)]
+    for name, own in result.gradients.items():
+        np.testing.assert_array_equal(own, other.gradients[name], err_msg=name)
+        assert np.isfinite(np.delete(own, 4, axis=0)).all()
 
 
-def test_the_measure_of_exponentials_takes_them_one_of_the_other():
+def test_lengths_are_clamped_and_may_be_of_64_bits():
+    similarity, values = np.random.default_rng(2).normal(size=(3, 5, 6)), np.array([[-1.0, 1.0]] * 3)
+    wild = np.array([[-3, 2**40], [9, 9], [-1, -1]], np.int64)
+    tame = np.array([[0, 6], [5, 6], [0, 0]], np.int32)
+    results = []
+    for lengths in (wild, tame):
+        tensors = [torch.from_numpy(array) for array in (similarity, lengths, values)]
+        results.append([*run(LOCAL, Given(similarity, lengths, values)), *operators.best(*tensors, [], *GLOBAL)])
+    for own, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+def test_an_empty_batch_launches_nothing():
+    nothing = Given(np.zeros((0, 3, 4)), np.zeros((0, 2), np.int32), np.zeros((0, 2)))
+    assert [part.shape for part in run(LOCAL, nothing)] == [(0,), (0, 3, 4), (0, 2)]
+    flat = Given(np.zeros((2, 0, 4)), np.zeros((2, 2), np.int32), np.ones((2, 2)))
+    assert run(LOCAL, flat).d_similarity.shape == (2, 0, 4)
+
+
+def test_exponentials_are_taken_one_of_the_other():
     values = np.linspace(-2, 2, 2048, dtype=np.float32)
     wanted = values
     for _ in range(2 * 16):
@@ -99,83 +143,11 @@ def test_the_measure_of_exponentials_takes_them_one_of_the_other():
     np.testing.assert_allclose(jax_calls.exponentials(jnp.asarray(values), 2), wanted, rtol=1e-5)
 
 
-# a cell, a row of several tiles, a column of several strips, and strips without an unused lane
-@pytest.mark.parametrize(
-    ("problem", "rows", "cols"),
-    [("needleman_wunsch", 1, 1), ("needleman_wunsch", 1, 9), ("smith_waterman", 9, 1), ("needleman_wunsch", 8, 3)],
-)
-def test_awkward_sizes(problem: str, rows: int, cols: int):
-    call = cpp.call_of(problem, {"end": "any"} if problem == "smith_waterman" else {})
-    arrays = some(given(ragged(rows, cols, problem=problem), "float64"), 0, 1, 4)
-    for towards in (None, direction(arrays)):
-        close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12)
+def test_what_goes_wrong_in_a_kernel_reaches_the_caller(monkeypatch: pytest.MonkeyPatch):
+    def broken(_: bytes) -> Any:
+        raise ValueError("the kernel is on strike")
 
-
-@pytest.mark.slow
-def test_results_are_finite_and_right_in_the_whole_range():
-    temperatures, sizes = np.array([(1e-3, 1e4), (1e-3, 1.0), (1.0, 1e4), (1e3, 1e-3), (1e3, 1.0)]).T
-    similarity = np.random.default_rng(0).normal(size=(5, 5, 6)) * sizes[:, None, None]
-    values = np.stack([-0.5 * sizes, temperatures], axis=1)
-    lengths = np.array([[5, 6], [4, 4], [5, 6], [3, 6], [5, 5]], np.int32)
-    arrays = Given(similarity.astype(np.float32), lengths, values.astype(np.float32))
-    got, t_got = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, direction(arrays))
-    assert all(np.isfinite(part).all() for part in (*got, *t_got))
-    wanted = run_native(LOCAL, arrays)
-    np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5)
-    np.testing.assert_allclose(got.d_similarity, wanted.d_similarity, atol=2e-4)
-
-
-def test_what_is_no_number_makes_its_own_pair_nan_and_no_other():
-    similarity = np.zeros((5, 6, 7))
-    similarity[0, 2, 3], similarity[1, 5, 6], similarity[2, 1, 1] = np.nan, np.inf, -np.inf
-    lengths = np.array([[6, 7], [6, 7], [6, 7], [0, 0], [6, 7]], np.int32)
-    values = np.array([[-1.0, 1.0]] * 4 + [[-1.0, 0.0]])
-    scores, d_similarity, d_values = run("torch", LOCAL, Given(similarity, lengths, values))
-    assert np.isnan(scores).tolist() == [True, True, False, False, True]
-    for pair in (0, 1, 4):
-        assert np.isnan(d_similarity[pair]).all() and np.isnan(d_values[pair]).all()
-    assert np.isfinite(d_similarity[[2, 3]]).all() and d_similarity[2, 1, 1] == 0
-    assert scores[3] == 0 and not d_similarity[3].any() and not d_values[3].any()
-
-
-def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
-    dtype = "float32"
-    call: Any = cpp.call_of("smith_waterman", {"end": "match"})
-    matrix = np.full((2, 3), -np.inf)
-    matrix[0, 0], matrix[1, 2] = -2, 1  # no two matches on a diagonal
-    arrays = Given(matrix[None].astype(dtype), np.array([[2, 3]]), np.array([[-1e39, 1]]).clip(-1e38).astype(dtype))
-    towards = np.ones_like(arrays.similarity), np.zeros_like(arrays.values)
-    for found in (*run("torch", call, arrays), *run("torch", call, arrays, towards)):
-        np.testing.assert_array_equal(found, np.zeros_like(found))
-
-
-def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere():
-    random = np.random.default_rng(1)
-    wide = torch.from_numpy(random.normal(size=(5, 3, 14)))[:, :, 2:8].transpose(0, 1)
-    values = torch.tensor([[-1.0, 1.0]] * 3, dtype=torch.float64)
-    assert wide.stride(2) == 1 and not wide.is_contiguous()
-    arrays = Given(wide.contiguous().numpy(), np.array([[5, 6]] * 3, np.int32), values.numpy())
-    none = torch.empty((0, 2), dtype=torch.int32)
-    *found, _ = operators.gradients(wide, none, values, [], *LOCAL, True)
-    close(Derivatives(*(tensor.numpy() for tensor in found)), run_native(LOCAL, arrays), 1e-13)
-
-
-def test_lengths_are_clamped_and_may_be_of_64_bits():
-    similarity, values = np.random.default_rng(2).normal(size=(3, 5, 6)), np.array([[-1.0, 1.0]] * 3)
-    wild = np.array([[-3, 2**40], [9, 9], [-1, -1]], np.int64)
-    tame = np.array([[0, 6], [5, 6], [0, 0]], np.int32)
-    close(run("torch", LOCAL, Given(similarity, wild, values)), run("torch", LOCAL, Given(similarity, tame, values)), 0)
-
-
-def test_an_empty_batch_launches_nothing():
-    nothing = Given(np.zeros((0, 3, 4)), np.zeros((0, 2), np.int32), np.zeros((0, 2)))
-    assert [part.shape for part in run("torch", LOCAL, nothing)] == [(0,), (0, 3, 4), (0, 2)]
-    flat = Given(np.zeros((2, 0, 4)), np.zeros((2, 2), np.int32), np.ones((2, 2)))
-    assert run("torch", LOCAL, flat).d_similarity.shape == (2, 0, 4)
-
-
-def test_the_temperatures_derivative_is_left_out_where_nobody_asks():
-    arrays = given(ragged(5, 4), "float64")
-    with_it, without = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, with_values=False)
-    assert without.d_values[:, 1].tolist() == [0.0] * 6 and with_it.d_values[:, 1].any()
-    np.testing.assert_array_equal(without.d_similarity, with_it.d_similarity)
+    take_for_a_gpu(monkeypatch)
+    monkeypatch.setattr(jax_calls, "kernel_of", broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the kernel is on strike"):
+        jax_impl.smith_waterman(np.ones((2, 3))).block_until_ready()

@@ -12,9 +12,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from shared.kernels.cpp.build import find_compiler
 
@@ -34,20 +35,16 @@ def built(source: Path, *flags: str) -> str:
     return str(library)
 
 
-def _of_triton() -> Path:
-    found = importlib.util.find_spec("triton")
-    assert found and found.origin
-    return Path(found.origin).parent
-
-
 AS_THE_DRIVER = "-Wl,-soname,libcuda.so.1"
 FLAGS = ("-std=c++17", "-Wall", "-Werror")
-CUDA_HEADERS = _of_triton() / "backends/nvidia/include"
+TRITON: Any = importlib.util.find_spec("triton")
+CUDA_HEADERS = Path(TRITON.origin).parent / "backends/nvidia/include"
 FAKE = ctypes.CDLL(
     built(HERE / "fake_cuda.cpp", *FLAGS, AS_THE_DRIVER, f"-I{CUDA_HEADERS}", f"-I{KERNELS}", "-ldl"),
     mode=ctypes.RTLD_GLOBAL,
 )
 FAKE.fake_log.restype = ctypes.c_char_p
+FAKE.fake_stream.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int
 
 # not whether JAX has been imported, as pytest's plugin of jaxtyping does
 assert ctypes.CDLL("libcuda.so.1")._handle == FAKE._handle, "the true driver was loaded first"
@@ -58,41 +55,17 @@ import jax_impl.kernels.triton_binding as jax_calls  # noqa: E402
 FRAME = ctypes.CDLL(built(HERE / "call_frame.cpp", *FLAGS, f"-I{jax.ffi.include_dir()}"))
 FRAME.traits.restype = ctypes.c_int64
 jax_calls.register()
-LAUNCHER, *REAL_FUNCTIONS = jax_calls._alive[:3]
+LAUNCHER = jax_calls._alive[0]
+BUFFER, NARROW, WIDE = jax_calls._BUFFER, jax_calls._NARROW, jax_calls._WIDE
+ADDRESS = 0x7F00_0000_1000
 
 
-class Gpu(NamedTuple):
-    """One of the machine's, with a context and two streams, whose handles are any numbers."""
-
-    number: int
-    capability: int
-
-    @property
-    def context(self) -> int:
-        return 0xC000 + self.number
-
-    @property
-    def stream(self) -> int:
-        return 0x5000 + 2 * self.number
-
-    @property
-    def other_stream(self) -> int:
-        return self.stream + 1
-
-
-GPU = Gpu(0, 90)
-
-
-class Launched(NamedTuple):
-    """A launch, as the driver was asked for it."""
-
-    name: str
-    function: int
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
-    stream: int
-    parameters: list[int]
+# of the machine's; handles are any numbers, and of two streams this is the first, the other one the next number
+Gpu = namedtuple("Gpu", "number capability context stream")
+GPUS = [Gpu(n, capability, 0xC000 + n, 0x5000 + 2 * n) for n, capability in enumerate((90, 86, 90))]
+GPU = GPUS[0]
+# as the driver was asked for it
+Launched = namedtuple("Launched", "name function grid block shared stream parameters")
 
 
 class Compiler:
@@ -127,26 +100,25 @@ def start() -> None:
     """Nothing is loaded or fails, and there are three GPUs, two of them of one kind."""
     FAKE.fake_reset()
     LAUNCHER.forget_kernels()
-    for gpu in (GPU, Gpu(1, 86), Gpu(2, 90)):
-        for stream in (gpu.stream, gpu.other_stream):
-            FAKE.fake_stream(ctypes.c_void_p(stream), ctypes.c_void_p(gpu.context), gpu.number, gpu.capability)
+    for gpu in GPUS:
+        for stream in (gpu.stream, gpu.stream + 1):
+            FAKE.fake_stream(stream, gpu.context, gpu.number, gpu.capability)
 
 
 def call(
     kernels: str, numbers: Sequence[int], buffers: Iterable[tuple[int, int]], results: int, stream: int = GPU.stream
 ) -> str | None:
     """The error's text, if there is one. buffers: addresses and bytes, of arguments and then of the results."""
-    addresses, sizes = tuple(zip(*buffers, strict=True)) or ((), ())
-    room = ctypes.create_string_buffer(4096)
+    places, room = list(buffers), ctypes.create_string_buffer(4096)
     code = FRAME.call(
         LAUNCHER.xla_launch_on_gpu,
         ctypes.c_void_p(stream),
         kernels.encode(),
         (ctypes.c_int64 * len(numbers))(*numbers),
         ctypes.c_int64(len(numbers)),
-        (ctypes.c_void_p * len(addresses))(*addresses),
-        (ctypes.c_int64 * len(sizes))(*sizes),
-        ctypes.c_int64(len(addresses) - results),
+        (ctypes.c_void_p * len(places))(*(address for address, _ in places)),
+        (ctypes.c_int64 * len(places))(*(size for _, size in places)),
+        ctypes.c_int64(len(places) - results),
         ctypes.c_int64(results),
         room,
         ctypes.c_int64(len(room)),
@@ -154,37 +126,26 @@ def call(
     return room.value.decode() if code else None
 
 
-BUFFER, NARROW, WIDE = jax_calls._BUFFER, jax_calls._NARROW, jax_calls._WIDE
-ADDRESS = 0x7F00_0000_1000
-
-
 def launch(kernel: str = "one", stream: int = GPU.stream, grid: int = 3) -> str | None:
     """A launch of what `Compiler` compiles, with a buffer and the number 5; the error's text, if there is one."""
     return call(f"{kernel}\n", [grid, 2, BUFFER, 0, WIDE, 5], [(ADDRESS, 64)], 0, stream)
 
 
-def asked() -> list[list[Any]]:
+class Asked(list[list[Any]]):
     """The driver's calls since the last time: functions with their arguments."""
-    return [json.loads(line) for line in FAKE.fake_log().decode().splitlines()]
 
+    def __init__(self) -> None:
+        super().__init__(json.loads(line) for line in FAKE.fake_log().decode().splitlines())
 
-def names(every: list[list[Any]]) -> list[str]:
-    return [name for name, *_ in every]
+    def of(self, function: str) -> list[list[Any]]:
+        """The arguments of each call of a function."""
+        return [arguments for name, *arguments in self if name == function]
 
+    @property
+    def launches(self) -> list[Launched]:
+        return [Launched(*own[:2], own[2:5], own[5:8], *own[8:]) for own in self.of("cuLaunchKernel")]
 
-def launches(every: list[list[Any]]) -> list[Launched]:
-    own = (arguments for name, *arguments in every if name == "cuLaunchKernel")
-    return [Launched._make([*of[:2], tuple(of[2:5]), tuple(of[5:8]), *of[8:]]) for of in own]
-
-
-def loaded_codes(every: list[list[Any]]) -> list[str]:
-    """The machine code that was loaded, where it is a text."""
-    return [ctypes.string_at(line[1]).decode() for line in by_name(every, "cuModuleLoadData")]
-
-
-def bytes_at(address: int, count: int) -> bytes:
-    return ctypes.string_at(address, count)
-
-
-def by_name(every: list[list[Any]], wanted: str) -> list[list[Any]]:
-    return [line for line in every if line[0] == wanted]
+    @property
+    def loaded(self) -> list[str]:
+        """The machine code that was loaded, where it is a text."""
+        return [ctypes.string_at(address).decode() for (address,) in self.of("cuModuleLoadData")]

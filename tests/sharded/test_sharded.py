@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -35,13 +35,13 @@ def arrays(axes: tuple[int, ...] = (PAIRS,), rows: int = ROWS, cols: int = COLS)
 
 
 def call_of(asked: str, name: str = "smith_waterman", variant: str = "fused") -> Call:
-    """A function of similarity, vector and lengths."""
+    """A function of similarity, vector, lengths and parameters."""
     public = getattr(jax_impl, name)
-    function = functools.partial(public, variant=variant)
+    function, product = functools.partial(public, variant=variant), jax_impl.hessian_vector_product
     return {
-        "score": lambda s, vector, lengths: function(s, lengths),
-        "marginals": lambda s, vector, lengths: jax_impl.marginals(function, s, lengths),
-        "product": lambda s, vector, lengths: jax_impl.hessian_vector_product(function, s, vector, lengths),
+        "score": lambda s, vector, lengths, **own: function(s, lengths, **own),
+        "marginals": lambda s, vector, lengths, **own: jax_impl.marginals(function, s, lengths, **own),
+        "product": lambda s, vector, lengths, **own: product(function, s, vector, lengths, **own),
         "best": lambda s, vector, lengths: jax_impl.best_alignment(public, s, lengths)[1],
     }[asked]
 
@@ -52,14 +52,6 @@ def mesh(kind: AxisType) -> jax.sharding.Mesh:
 
 def sharded(kind: AxisType, given: list[np.ndarray]) -> list[jax.Array]:
     return [jax.device_put(array, NamedSharding(mesh(kind), BATCH)) for array in given]
-
-
-def by_two_axes(kind: AxisType, call: Call, given: Sequence[Any], specs: Sequence[P]) -> jax.Array:
-    """The result of a call on arrays that are sharded over the axes a and b of a mesh of two by two devices."""
-    two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
-    placed = [jax.device_put(array, NamedSharding(two_axes, spec)) for array, spec in zip(given, specs, strict=True)]
-    with jax.set_mesh(two_axes):
-        return jax.jit(call)(*placed)
 
 
 def close(result: Any, expected: Any, tolerance: float = 1e-5) -> None:
@@ -74,16 +66,15 @@ def same(result: jax.Array, call: Call, given: list[np.ndarray]) -> None:
 
 
 # each pass by fused; and in the slow tier the other alignments, and the wavefront, of which XLA compiles one in seconds
-PASSES = ("score", "marginals", "product", "best")
-OTHERS = [(asked, "smith_waterman", "wavefront") for asked in PASSES[:3]]
-OTHERS += [(asked, name, "fused") for name in ALIGNMENTS if name != "smith_waterman" for asked in PASSES]
-CASES = [*((asked, "smith_waterman", "fused") for asked in PASSES), *slowly(*OTHERS)]
+CASES = [(asked, "smith_waterman", "fused") for asked in ("score", "marginals", "product", "best")]
+CASES += slowly(("marginals", "smith_waterman", "wavefront"), ("product", "smith_waterman", "wavefront"))
+CASES += slowly(*((asked, name, "fused") for name in [*ALIGNMENTS][1:] for asked in ("product", "best")))
 
 
 @pytest.mark.parametrize(("asked", "name", "variant"), CASES)
-def test_under_jit_nothing_is_gathered(asked: str, name: str, variant: str):
+def test_nothing_is_gathered_under_jit_and_shard_map(asked: str, name: str, variant: str):
     call, of_all = call_of(asked, name, variant), f"[{PAIRS},{ROWS},{COLS}]"
-    for kind in (AUTO, EXPLICIT) if name == "smith_waterman" else (AUTO,):
+    for kind in (AUTO, EXPLICIT):
         given = sharded(kind, arrays())
         with jax.set_mesh(mesh(kind)):
             compiled = jax.jit(call).lower(*given).compile()
@@ -91,12 +82,7 @@ def test_under_jit_nothing_is_gathered(asked: str, name: str, variant: str):
         text = compiled.as_text() or ""
         assert not re.findall(COLLECTIVES, text)
         assert f"[{PAIRS // 2},{ROWS},{COLS}]" in text and of_all not in text
-
-
-@pytest.mark.parametrize(("asked", "name", "variant"), CASES)
-def test_under_shard_map(asked: str, name: str, variant: str):
-    call = call_of(asked, name, variant)
-    for check in (True, False) if name == "smith_waterman" else (True,):
+    for check in (True, False):
         mapped = jax.shard_map(call, mesh=mesh(AUTO), in_specs=BATCH, out_specs=BATCH, check_vma=check)
         same(jax.jit(mapped)(*sharded(AUTO, arrays())), call, arrays())
 
@@ -126,14 +112,7 @@ def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(var
     close(jax.jit(jax.grad(of_both))(s, gaps), sum(of_each), 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("asked", "axes", "kind"),
-    [
-        ("marginals", (PAIRS,), AUTO),
-        ("product", (4, 3), EXPLICIT),
-        *slowly(("score", (PAIRS,), EXPLICIT), ("marginals", (4, 3), AUTO), ("marginals", (PAIRS,), EXPLICIT)),
-    ],
-)
+@pytest.mark.parametrize(("asked", "axes", "kind"), [("marginals", (PAIRS,), AUTO), ("product", (4, 3), EXPLICIT)])
 def test_under_vmap_over_the_sharded_axis(asked: str, axes: tuple[int, ...], kind: AxisType):
     call = jax.vmap(call_of(asked))
     with jax.set_mesh(mesh(kind)):
@@ -141,9 +120,10 @@ def test_under_vmap_over_the_sharded_axis(asked: str, axes: tuple[int, ...], kin
     same(result, call, arrays(axes))
 
 
-# of similarity and of lengths
-SPECS = [(P("a", "b"), P()), (P(None, "a", "b"), P("a")), (P(("b", "a")), P("b"))]
-SPECS += [(P(), P(("a", "b"))), (P("a"), P("b", "a"))]
+# of similarity, lengths, gap and temperature
+SPECS = [(P("a", "b"), P(), P("a"), P("b")), (P(None, "a", "b"), P("a"), P(("b", "a")), P())]
+SPECS += [(P(("b", "a")), P("b"), P("a"), P(("b", "a"))), (P(), P(("a", "b")), P("b"), P("a"))]
+SPECS += [(P("a"), P("b", "a"), P("b"), P(("b", "a")))]
 
 
 @pytest.mark.parametrize(
@@ -151,38 +131,30 @@ SPECS += [(P(), P(("a", "b"))), (P("a"), P("b", "a"))]
     [
         (AUTO, "marginals", "fused"),
         (EXPLICIT, "product", "fused"),
-        *slowly((EXPLICIT, "marginals", "fused"), (AUTO, "product", "fused"), (AUTO, "marginals", "wavefront")),
-        *slowly((EXPLICIT, "marginals", "wavefront")),
+        *slowly((AUTO, "score", "wavefront"), (EXPLICIT, "marginals", "wavefront")),
     ],
 )
-def test_rows_columns_and_lengths_sharded_in_other_ways_are_gathered(kind: AxisType, asked: str, variant: str):
-    call, given = call_of(asked, variant=variant), arrays((8,), 4, 6)
-    for similarity, lengths in SPECS:
-        close(by_two_axes(kind, call, given, (similarity, similarity, lengths)), call(*given))
-
-
-@pytest.mark.parametrize(("variant", "kind"), [("fused", AUTO), *slowly(("fused", EXPLICIT), ("wavefront", AUTO))])
-def test_parameters_sharded_in_other_ways(variant: str, kind: AxisType):
+def test_arguments_sharded_in_other_ways_are_gathered(kind: AxisType, asked: str, variant: str):
+    own, (s, vector, lengths) = call_of(asked, variant=variant), arrays((8,), 4, 6)
     gap, temperature = (np.random.default_rng(0).uniform(0.5, 2, (2, 8)) * [[-1], [1]]).astype(np.float32)
-    given = arrays((8,), 4, 6)[0], gap, temperature
+    given = s, vector, lengths, gap, temperature
 
-    def scores(similarity: Any, gap: Any, temperature: Any) -> Any:
-        return jax_impl.smith_waterman(similarity, gap=gap, temperature=temperature, variant=variant)
+    def call(s: Any, vector: Any, lengths: Any, gap: Any, temperature: Any) -> Any:
+        return own(s, vector, lengths, gap=gap, temperature=temperature)
 
-    close(by_two_axes(kind, scores, given, (P("a"), P("b"), P(("b", "a")))), scores(*given))
+    two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
+    for similarity, *others in SPECS:
+        shardings = [NamedSharding(two_axes, spec) for spec in (similarity, similarity, *others)]
+        with jax.set_mesh(two_axes):
+            result = jax.jit(call)(*map(jax.device_put, given, shardings))
+        close(result, call(*given))
 
 
 @pytest.mark.parametrize("variant", ["fused", *slowly(("wavefront",))])
 def test_a_batch_that_does_not_divide_evenly(variant: str):
-    given = arrays((PAIRS - 1,))
-    expected = call_of("marginals", variant=variant)(*given)
-
-    def call(*given: Any) -> Any:
-        return call_of("marginals", variant=variant)(
-            *jax.lax.with_sharding_constraint(given, NamedSharding(mesh(AUTO), BATCH))
-        )
-
-    close(jax.jit(call)(*given), expected)
+    given, call = arrays((PAIRS - 1,)), call_of("marginals", variant=variant)
+    uneven = functools.partial(jax.lax.with_sharding_constraint, shardings=NamedSharding(mesh(AUTO), BATCH))
+    close(jax.jit(lambda *own: call(*uneven(own)))(*given), call(*given))
 
 
 def test_parameters_of_the_whole_batch_and_their_gradients():
