@@ -330,7 +330,7 @@ def test_one_gap_by_position_is_held_up_to_its_bounds(match, usual, one, is_held
     problem, options, (name,) = TURNS[0]
     # columns that fill vectors: else what is beside them counts as cheap
     similarity, gap = np.full((1, 120, 128), match), np.full((1, 120, 128), usual)
-    similarity[0, 119, 127], gap[0, 60, 60] = 0, one
+    similarity[0, [118, 119], [126, 127]], gap[0, 60, 60] = 0, one
     parameters = {name: gap * BIT, "temperature": 1.0}
     exact = assert_as_in_float64(problem, options, similarity * BIT, None, parameters)
     assert exact == (0 if is_held else CALLS)
