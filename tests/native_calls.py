@@ -209,6 +209,6 @@ def start_python(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
 def run_python(*arguments: Any, **environment: str) -> str:
     """All that Python prints. Raises AssertionError with it unless Python ends well."""
     process = start_python(*arguments, **environment)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 0, said
     return said

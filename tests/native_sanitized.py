@@ -59,11 +59,11 @@ def main(path: str, kind: str, *fault: str) -> None:
             function = getattr(library, f"alignment_{name}")
             function.argtypes = ctypes.c_char_p, *types
             setattr(kernel, name, function)
+    first = CALLS[kind][0]
     if fault:
-        given = Given("needleman_wunsch", *many("needleman_wunsch", "float32"))
+        given = Given(first[0], *many(first[0], "float32"))
         given.kernel = kernel
         given.run("score", given.new()[0][:-1].copy())  # too little room
-    first = CALLS[kind][0]
     for call, size in (*itertools.product(CALLS[kind], SIZES), *((first, size) for size in LARGE)):
         check(kernel, *call, size)
     ctypes.CDLL(None).__lsan_do_recoverable_leak_check()  # prints what has leaked, and where it comes from

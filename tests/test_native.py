@@ -166,6 +166,7 @@ def test_a_large_result_is_put_into_large_pages():
 
 # Affine gaps have the most states, and global alignments a border that costs something. The best alignments where gaps
 # are numbers are the kernels' by position too.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["GLOBAL", pytest.param("AFFINE", marks=pytest.mark.slow)])
 def test_the_sanitizers_find_nothing_but_a_planted_fault(kind):
     """The library and what it is linked with, watched by the address and undefined-behaviour sanitizers."""
