@@ -22,7 +22,7 @@ AFFINE = {
     ("gap_extend",): {"penalize_turns": False},
     (): {"restrict_turns": False, "penalize_turns": False},
 }
-CALLS = {
+CALLS: dict[str, list[Any]] = {
     "GLOBAL": [("needleman_wunsch", {}, ()), ("free_gap", {}, ())],
     "AFFINE": [("smith_waterman_affine", options, names) for names, options in AFFINE.items()],
 }
@@ -53,7 +53,8 @@ def check(kernel: Any, problem: str, options: dict, names: tuple[str, ...], size
 
 
 def main(path: str, kind: str, *fault: str) -> None:
-    library, kernel = ctypes.CDLL(path), SimpleNamespace()
+    library = ctypes.CDLL(path)
+    kernel: Any = SimpleNamespace()
     for name, types in cpp.PASSES.items():
         if hasattr(library, f"alignment_{name}"):
             function = getattr(library, f"alignment_{name}")
@@ -65,7 +66,8 @@ def main(path: str, kind: str, *fault: str) -> None:
         given.kernel = kernel
         given.run("score", given.new()[0][:-1].copy())  # too little room
     for call, size in (*itertools.product(CALLS[kind], SIZES), *((first, size) for size in LARGE)):
-        check(kernel, *call, size)
+        problem, options, names = call
+        check(kernel, problem, options, names, size)
     ctypes.CDLL(None).__lsan_do_recoverable_leak_check()  # prints what has leaked, and where it comes from
 
 
