@@ -1,34 +1,49 @@
 """Calls of the native kernels on NumPy arrays, without a framework; and a note of those that PyTorch makes."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import PROBLEMS, poison
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
-from shared.kernels.cpp import library
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
 PAIRS, ROWS = 1, 2  # layouts
-# one case for each library, and two for affine gaps, whose turns are chosen at run time
-CASES = [
-    (problem, options)
-    for problem in PROBLEMS
-    for options in PROBLEMS[problem].options
-    if options in (PROBLEMS[problem].options[0], PROBLEMS[problem].options[-1])
-]
-# the default tier has a linear and an affine recurrence; on the others the checks are repeated
-KINDS = pytest.mark.parametrize(
-    ("problem", "options"),
-    [pytest.param(*case, marks=() if number in (0, 2) else pytest.mark.slow) for number, case in enumerate(CASES)],
+# a case for each library, and two for affine gaps, whose turns are chosen at run time
+CASES, BY_POSITION = [], []
+for _problem, _alignment in ALIGNMENTS.items():
+    _first, *_others = _alignment.all_options()
+    CASES += [(_problem, _options) for _options in (_first, *_others[-1:])]
+    BY_POSITION += [(_problem, (_others or [_first])[-1], _alignment.gaps)] if _alignment.gaps else []
+
+
+def others_slow(cases: list[Any], *default: int) -> list[Any]:
+    """The cases; those of these numbers are in the default tier."""
+    marks = ([] if number in default else [pytest.mark.slow] for number in range(len(cases)))
+    return [pytest.param(*case, marks=mark) for case, mark in zip(cases, marks, strict=True)]
+
+
+# the default tier has a linear and an affine recurrence, and a gap by position; on the others the checks are repeated
+KINDS = pytest.mark.parametrize(("problem", "options"), others_slow(CASES, 0, 2))
+EVERY = pytest.mark.parametrize(
+    ("problem", "options", "names"), others_slow([*((*case, ()) for case in CASES), *BY_POSITION], 0, 2, len(CASES))
 )
 # what calls that may be in plain odds return, by its place in Given.results
 RESULTS = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 Costs = Mapping[str, np.ndarray]
+
+
+def address(value: Any) -> int:
+    """Where an array is; 0 for None; a number as it is."""
+    return value.ctypes.data if isinstance(value, np.ndarray) else value or 0
 
 
 class Given:
@@ -39,57 +54,52 @@ class Given:
         by_position = names_by_position(problem, parameters)
         call = cpp.call_of(problem, alignment.options | (options or {}), by_position)
         self.kernel = cpp.kernel(str(dtype), call.kind, bool(by_position))
-        self.similarity = np.ascontiguousarray(similarity)
+        self.similarity, self._matrix_size = np.ascontiguousarray(similarity), similarity.shape[1] * similarity.shape[2]
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
-        pairs = len(similarity)
         # what is by position is not looked at as a number
-        values = {name: np.nan if name in by_position else parameters[name] for name in alignment.parameters}
-        own = [np.broadcast_to(np.asarray(value, dtype), pairs) for value in values.values()]
-        self.values = np.ascontiguousarray(np.stack(own, axis=1))
+        values = [np.nan if name in by_position else parameters[name] for name in alignment.parameters]
+        self.values = np.stack([np.broadcast_to(np.asarray(value, dtype), len(similarity)) for value in values], axis=1)
         self.costs = {name: np.ascontiguousarray(parameters[name], dtype) for name in by_position}
-        self._gap_names = alignment.gaps
+        self._gap_names = (*alignment.gaps, "none")[:2]
         self._numbers = *call, threads, layout, *similarity.shape
-        self._pointers = (
-            self.similarity.ctypes.data,
-            similarity.shape[1] * similarity.shape[2],
-            0 if self.lengths is None else self.lengths.ctypes.data,
-            self.values.ctypes.data,
-            openmp,
-        )
+        arrays = address(self.similarity), self._matrix_size, address(self.lengths), address(self.values)
+        self._pointers = *arrays, openmp
         self.call = self.with_costs()
 
     def with_costs(self, t_costs: Costs = MappingProxyType({}), d_costs: Costs = MappingProxyType({})) -> bytes:
         """The packed call, with the directions and the results of its gaps by position."""
         if not self.costs:
             return cpp.pack_call(*self._numbers, *self._pointers, 0)
-        of_all = []
-        for name in (*self._gap_names, "none")[:2]:
-            matrices = [costs.get(name) for costs in (self.costs, t_costs, d_costs)]
-            costs, t_of_costs, d_of_costs = (0 if matrix is None else matrix.ctypes.data for matrix in matrices)
-            stride = self.similarity[0].size if len(self.similarity) else 0
-            of_all += [costs, stride, t_of_costs, stride, d_of_costs]
-        self._gaps = np.frombuffer(cpp.pack_gaps(*of_all), np.uint8)
-        return cpp.pack_call(*self._numbers, *self._pointers, self._gaps.ctypes.data)
+        of_gaps = []
+        for name in self._gap_names:
+            costs, t_of_costs, d_of_costs = (address(of.get(name)) for of in (self.costs, t_costs, d_costs))
+            of_gaps += [costs, self._matrix_size, t_of_costs, self._matrix_size, d_of_costs]
+        self._gaps = np.frombuffer(cpp.pack_gaps(*of_gaps), np.uint8)
+        return cpp.pack_call(*self._numbers, *self._pointers, address(self._gaps))
+
+    def run(self, pass_name, *arguments, call=None):
+        """Have a pass work on these arrays and numbers, which follow the packed call; it must succeed."""
+        assert getattr(self.kernel, pass_name)(call or self.call, *map(address, arguments)) == 0
+
+    def new(self):
+        """Arrays for scores, d_similarity and d_values."""
+        dtype, shape = self.similarity.dtype, self.similarity.shape
+        return np.empty(shape[0], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)
 
     def results(self):
         """(scores), (scores, d_similarity, d_values), the tangents of these in a random direction, and once more
         (scores, d_similarity) and the tangents of d_similarity in its part of the direction: what has calls of its own.
         Then d_costs and their tangents.
         """
-        dtype, shape = self.similarity.dtype, self.similarity.shape
-        new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
+        (scores, *_), gradients, tangents, (again, marginals, _) = (self.new() for _ in range(4))
+        d_costs, t_d_costs = ({name: self.new()[1] for name in self.costs} for _ in range(2))
         t_similarity, t_values, t_costs = self.direction()
-        d_costs, t_d_costs = ({name: np.empty(shape, dtype) for name in self.costs} for _ in range(2))
-        (scores, *_), gradients, tangents = new(), new(), new()
-        assert self.kernel.score(self.call, scores.ctypes.data) == 0
-        call = self.with_costs(d_costs=d_costs)
-        assert self.kernel.gradients(call, *(array.ctypes.data for array in gradients)) == 0
-        direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
-        call = self.with_costs(t_costs, t_d_costs)
-        assert self.kernel.tangents(call, *direction, *(array.ctypes.data for array in tangents)) == 0
-        again, marginals, _ = new()
+        self.run("score", scores)
+        self.run("gradients", *gradients, call=self.with_costs(d_costs=d_costs))
+        directions = t_similarity, self._matrix_size, t_values
+        self.run("tangents", *directions, *tangents, call=self.with_costs(t_costs, t_d_costs))
         self.call = self.with_costs()
-        assert self.kernel.marginals(self.call, again.ctypes.data, marginals.ctypes.data) == 0
+        self.run("marginals", again, marginals)
         product = self.product(t_similarity)[1]
         return [scores, *gradients, *tangents, again, marginals, product, *d_costs.values(), *t_d_costs.values()]
 
@@ -102,9 +112,8 @@ class Given:
 
     def product(self, direction):
         """The tangents of scores and d_similarity in a direction that leaves the parameters alone."""
-        scores, product = np.empty(len(direction), direction.dtype), np.empty_like(direction)
-        own = direction.ctypes.data, direction[0].size, 0
-        assert self.kernel.tangents(self.call, *own, scores.ctypes.data, product.ctypes.data, 0) == 0
+        scores, product, _ = self.new()
+        self.run("tangents", direction, self._matrix_size, 0, scores, product, 0)
         return scores, product
 
 
@@ -158,35 +167,48 @@ def many(
     random = np.random.default_rng(5)
     similarity = (random.normal(size=(pairs, rows, cols)) * 2).astype(dtype)
     lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
-    limits = PROBLEMS[problem].parameters
-    parameters = {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
+    parameters = {name: random.uniform(-2.0, 0.5, pairs).astype(dtype) for name in ALIGNMENTS[problem].gaps}
+    parameters["temperature"] = random.uniform(0.5, 2.0, pairs).astype(dtype)
     for name in names:
         gap = random.uniform(-3, 0.5, similarity.shape)
         gap[random.random(similarity.shape) < 0.05] = -1e9
         gap[random.random(similarity.shape) < 0.05] = -np.inf
-        parameters[name] = poison(gap, lengths).astype(dtype)
+        i, j = np.indices((rows, cols))
+        gap[(i >= lengths[:, :1, None]) | (j >= lengths[:, 1:, None])] = np.nan
+        parameters[name] = gap.astype(dtype)
     return similarity, lengths, parameters
 
 
 def noted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that the native calls in float32 add their passes to; of ctypes' calls, so not those of XLA.
+    """A list that the native calls add their passes to; of ctypes' calls, so not those of XLA.
 
     Tangents in a direction that leaves the parameters alone are a "product".
     """
     names: list[str] = []
+    kernel_of = cpp.kernel
 
-    class Noting:
-        def __init__(self, kernel: cpp.Kernel) -> None:
-            self.kernel = kernel
+    def call(kernel: cpp.Kernel, name: str, packed: bytes, *arguments: Any) -> int:
+        names.append("product" if name == "tangents" and not arguments[2] else name)
+        return getattr(kernel, name)(packed, *arguments)
 
-        def __getattr__(self, name: str) -> Callable[..., int]:
-            def call(packed: bytes, *arguments: Any) -> int:
-                names.append("product" if name == "tangents" and not arguments[2] else name)
-                return getattr(self.kernel, name)(packed, *arguments)
+    def noting(*which: Any) -> SimpleNamespace:
+        return SimpleNamespace(**{name: functools.partial(call, kernel_of(*which), name) for name in cpp.PASSES})
 
-            return call
-
-    for key, kernel in list(library._kernels.items()):
-        if key[0] == "float32":
-            monkeypatch.setitem(library._kernels, key, Noting(kernel))
+    monkeypatch.setattr(cpp, "kernel", noting)
     return names
+
+
+def start_python(*arguments: Any, **environment: str) -> subprocess.Popen[str]:
+    """Python with these arguments, for which the project and its tests can be imported."""
+    tests = Path(__file__).parent
+    variables = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}", **environment}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run_python(*arguments: Any, **environment: str) -> str:
+    """All that Python prints. Raises AssertionError with it unless Python ends well."""
+    process = start_python(*arguments, **environment)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return said

@@ -1,20 +1,24 @@
 """The native kernels are compiled once, on first use, and where that is impossible the reason is said."""
 
 import ctypes
+import io
+import logging
 import os
 import pwd
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import textwrap
 import time
+import tomllib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from native_calls import run_python, start_python
 
 from shared.kernels import cpp
 from shared.kernels.cpp import build as building
@@ -40,25 +44,21 @@ def source(tmp_path) -> Path:
     return path
 
 
+def use_compiler(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Have a shell script compile, in which $COMPILER is the real compiler."""
+    program = folder / "compiler"
+    program.write_text(f"#!/bin/sh\nCOMPILER='{shlex.join(building.find_compiler())}'\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("CXX", str(program))
+
+
 @pytest.fixture
-def compilations(tmp_path, monkeypatch) -> "Compilations":
-    return Compilations(tmp_path, monkeypatch)
-
-
-class Compilations:
-    """A compiler that is slow and writes a line for each library that it makes."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lines, program = folder / "compilations", folder / "compiler"
-        command = " ".join(building.find_compiler())
-        program.write_text(
-            f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> {self.lines}; sleep 0.5;; esac\nexec {command} "$@"\n'
-        )
-        program.chmod(0o755)
-        monkeypatch.setenv("CXX", str(program))
-
-    def count(self) -> int:
-        return len(self.lines.read_text().splitlines()) if self.lines.exists() else 0
+def compilations(tmp_path, monkeypatch) -> Callable[[], int]:
+    """How many libraries a slow compiler has made."""
+    lines = tmp_path / "compilations"
+    count = f'case "$*" in *-shared*) echo x >> {lines}; sleep 0.5;; esac'
+    use_compiler(monkeypatch, tmp_path, f'{count}\nexec $COMPILER "$@"')
+    return lambda: len(lines.read_text().splitlines()) if lines.exists() else 0
 
 
 def target(source: Path, number: int = 42, *flags: str) -> cpp.Target:
@@ -69,91 +69,52 @@ def answer(path: Path) -> int:
     return ctypes.CDLL(str(path)).answer()
 
 
-def run_python(code: str, **environment: str) -> str:
-    command, variables = [sys.executable, "-c", textwrap.dedent(code)], {**os.environ, **environment}
-    result = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    return result.stdout + result.stderr
-
-
-def test_the_second_build_comes_from_the_cache(source, cache, compilations):
-    first = cpp.compiled(target(source))
-    assert (answer(first), first.parent) == (42, cache)
-    assert cpp.compiled(target(source)) == first
-    assert compilations.count() == 1
-    assert not list(cache.glob(".*"))  # nothing unfinished
-
-
-_TWICE = """
-import logging, sys
-from test_native_build import *
-if "log" in sys.argv:
-    logging.basicConfig(level=logging.INFO)
-for number in (1, 2):
-    cpp.compiled(target(Path(sys.argv[1]), number)._replace(sources=tuple(map(Path, sys.argv[1:3]))))
-"""
-
-
-def said_on_a_terminal(*arguments: object) -> str:
-    """The text that Python prints on a terminal while it compiles two libraries."""
-    terminal, other_end = os.openpty()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _TWICE, *map(str, arguments)],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-            stderr=other_end,
-        )
-        assert process.wait(120) == 0
-        os.write(other_end, b"end")
-        said = b""
-        while not said.endswith(b"end"):
-            said += os.read(terminal, 1024)
-    finally:
-        os.close(terminal)
-        os.close(other_end)
-    return said.decode().removesuffix("end").replace("\r\n", "\n")
-
-
-def test_only_a_terminal_is_told_and_once_that_kernels_are_compiled(source, tmp_path, cache, monkeypatch):
-    second = tmp_path / "second.cpp"
-    second.write_text("int second() { return 2; }\n")
+@pytest.mark.parametrize(("is_terminal", "is_logged"), [(True, False), (False, False), (True, True)])
+def test_only_a_terminal_is_told_and_once_that_kernels_are_compiled(
+    source, tmp_path, monkeypatch, caplog, is_terminal, is_logged
+):
+    said = io.StringIO()
+    monkeypatch.setattr(said, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(building, "_announced", False)
     monkeypatch.setenv("HOME", str(tmp_path))
+    caplog.set_level(logging.INFO if is_logged else logging.WARNING)
+    for number in (1, 2, 1):  # the last one is in the cache
+        cpp.compiled(target(source, number))
     line = "compiling alignment kernels for this CPU, as they are called (each once, about 3 s; kept in ~/cache)\n"
-    assert said_on_a_terminal(source, second) == line
-    assert said_on_a_terminal(source, second) == ""  # they are in the cache
-    monkeypatch.setenv("ALIGNMENT_CACHE", str(tmp_path / "of the log"))
-    said = said_on_a_terminal(source, second, "log")  # which says it already
-    assert said.count("compiling answer (once; kept in") == said.count("compiling") == 2
-    monkeypatch.setenv("ALIGNMENT_CACHE", str(tmp_path / "of no terminal"))
-    code = f"import sys; sys.argv[1:] = {str(source)!r}, {str(second)!r}\n{_TWICE}"
-    assert run_python(code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}") == ""
+    assert said.getvalue() == (line if is_terminal and not is_logged else "")
+    assert caplog.text.count("compiling answer (once; kept in") == 2 * is_logged
     monkeypatch.setattr(sys, "stderr", None)
-    assert answer(cpp.compiled(target(source, 3)._replace(sources=(source, second)))) == 3
+    assert answer(cpp.compiled(target(source, 3))) == 3
 
 
 def test_a_change_of_source_header_flags_compiler_or_cpu_is_another_library(
-    source, tmp_path, monkeypatch, compilations
+    source, tmp_path, monkeypatch, cache, compilations
 ):
     header = tmp_path / "answer.h"
     header.write_text("")
     wanted = target(source)._replace(headers=(header,))
-    paths = [cpp.compiled(wanted)]
+    paths = [cpp.compiled(wanted), cpp.compiled(wanted)]
+    assert paths[0] == paths[1] and paths[0].parent == cache
     header.write_text("// changed")
     paths.append(cpp.compiled(wanted))
     source.write_text(ANSWER.replace("NUMBER", "NUMBER + 1"))
     paths.append(cpp.compiled(wanted))
     paths.append(cpp.compiled(target(source, 5)))
-    assert [answer(path) for path in paths] == [42, 42, 43, 6]
+    assert [answer(path) for path in paths] == [42, 42, 42, 43, 6]
     monkeypatch.delenv("CXX")
     paths.append(cpp.compiled(target(source, 5)))
     cpu = building._cpu()
     monkeypatch.setattr(building, "_cpu", lambda: f"{cpu} and more")
     paths.append(cpp.compiled(target(source, 5)))
-    assert len(set(paths)) == 6
-    assert compilations.count() == 4
+    paths.append(cpp.compiled(target(source, 5, f"-I{os.fsdecode(source.parent)}\udcff")))  # no UTF-8
+    assert len(set(paths)) == 7
+    assert compilations() == 4
+    assert not list(cache.glob(".*"))  # nothing unfinished
 
 
-def test_an_object_is_compiled_once_for_all_that_are_linked_with_it(tmp_path, cache):
+@pytest.mark.parametrize("content", [b"", b"complete, but not for this system"], ids=["empty", "foreign"])
+def test_an_object_is_compiled_once_for_all_and_again_with_a_library_that_cannot_be_loaded(tmp_path, cache, content):
     path = tmp_path / "common.cpp"
     path.write_text("int common() { return 7; }\n")
     common = cpp.Target("common", (path,), makes="object")
@@ -167,7 +128,8 @@ def test_an_object_is_compiled_once_for_all_that_are_linked_with_it(tmp_path, ca
     assert len(list(cache.glob("common-*.o"))) == 2
     # a foreign library goes with its objects
     path = cpp.compiled(two[1])
-    path.write_bytes(b"complete, but not for this system")
+    path.unlink()
+    path.write_bytes(content)
     (kept,) = (other for other in cache.glob("common-*.o") if other != kept)
     kept.write_bytes(b"likewise")
     assert cpp.load(two[1])._name == str(path)
@@ -176,39 +138,21 @@ def test_an_object_is_compiled_once_for_all_that_are_linked_with_it(tmp_path, ca
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_builds_at_the_same_time_compile_once(source, compilations, processes):
-    build = cpp.compiled
+    build = lambda: cpp.compiled(target(source))  # noqa: E731
     if processes:
         code = f"from test_native_build import *; print(cpp.compiled(target(Path({str(source)!r}))))"
-
-        def build(target: cpp.Target) -> Path:
-            return Path(run_python(code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}").strip())
-
+        build = lambda: Path(run_python("-c", code).strip())  # noqa: E731
     with ThreadPoolExecutor(3) as pool:
-        paths = set(pool.map(build, [target(source)] * 3))
-    assert len(paths) == compilations.count() == 1
+        paths = {built.result() for built in [pool.submit(build) for _ in range(3)]}
+    assert len(paths) == compilations() == 1
     assert answer(paths.pop()) == 42
 
 
-@pytest.mark.parametrize("content", [b"", b"complete, but not for this system"], ids=["empty", "foreign"])
-def test_a_library_that_cannot_be_loaded_is_compiled_again(source, compilations, content):
-    path = cpp.compiled(target(source))
-    path.unlink()
-    path.write_bytes(content)
-    assert cpp.load(target(source)).answer() == 42
-    assert compilations.count() == 2
-
-
 def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_path, monkeypatch):
-    hanging = tmp_path / "hanging"
-    script = 'case "$*" in *" -c "*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
-    hanging.write_text(f"#!/bin/sh\n{script}\n")
-    hanging.chmod(0o755)
-    code = f"from test_native_build import *; cpp.compiled(target(Path({str(source)!r})))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CXX": str(hanging)},
-        stderr=subprocess.DEVNULL,
-    )
+    with monkeypatch.context() as patch:
+        hanging = 'case "$*" in *" -c "*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
+        use_compiler(patch, tmp_path, hanging)
+        process = start_python("-c", f"from test_native_build import *; cpp.compiled(target(Path({str(source)!r})))")
     while not any(path.stat().st_size for path in cache.glob(".building-*/*")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -232,15 +176,9 @@ def test_where_the_cache_cannot_be_used_the_temporary_folder_is(source, temporar
     path = cpp.compiled(target(source))
     assert answer(path) == 42
     assert path.parent == temporary / f"{building.FOLDER}-{os.getuid()}" and not any((tmp_path / "noexec").iterdir())
-    assert cpp.compiled(target(source)) == path and compilations.count() == 1
+    assert cpp.compiled(target(source)) == path and compilations() == 1
     path.parent.chmod(0o777)
-    with pytest.raises(cpp.Absent, match="not owned by this user alone"):
-        cpp.compiled(target(source))
-
-
-def test_where_no_folder_can_be_used_the_reason_names_the_variable(source, monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
-    with pytest.raises(cpp.Absent, match=r"mounted noexec: .*; name one in ALIGNMENT_CACHE$"):
+    with pytest.raises(cpp.Absent, match=r"not owned by this user alone.*; name one in ALIGNMENT_CACHE$"):
         cpp.compiled(target(source))
 
 
@@ -254,10 +192,6 @@ def test_the_cache_folder_is_absolute_and_does_not_follow_the_working_folder(tmp
     for name in ("ALIGNMENT_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     assert cpp.cache_folder().is_absolute() and cpp.cache_is_usable()
-
-
-def test_a_path_need_not_be_utf_8(source):
-    assert answer(cpp.compiled(target(source, 42, f"-I{os.fsdecode(source.parent)}\udcff"))) == 42
 
 
 def test_a_build_that_fails_gives_its_first_reason_in_a_line(source, cache):
@@ -292,53 +226,53 @@ def test_a_failed_build_is_not_tried_again_and_takes_nothing_from_other_kernels(
     cpp.load(target(source)._replace(name="another"), {"answer": []})
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "reason"),
-    [
-        ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH"),
-        ("CXX", "no-such-compiler", "'no-such-compiler', which is no program"),
-        ("ALIGNMENT_NATIVE", "0", "ALIGNMENT_NATIVE turns the native kernels off"),
-    ],
-)
-def test_why_absent_says_what_is_missing(name, value, reason, monkeypatch):
+def test_why_absent_says_what_is_missing(monkeypatch):
     monkeypatch.setattr(library, "_loaded", {})
     monkeypatch.delenv("CXX", raising=False)
     assert cpp.why_absent() is None
-    monkeypatch.setenv(name, value)
-    assert reason in (cpp.why_absent() or "")
+    for name, value, reason in (
+        ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH"),
+        ("CXX", "no-such-compiler", "'no-such-compiler', which is no program"),
+        ("ALIGNMENT_NATIVE", "0", "ALIGNMENT_NATIVE turns the native kernels off"),
+    ):
+        monkeypatch.setenv(name, value)
+        assert reason in (cpp.why_absent() or "")
 
 
 @pytest.mark.parametrize("package", [pytest.param("jax_impl", marks=pytest.mark.slow), "torch_impl"])
-def test_only_what_is_called_is_compiled(package, cache, tmp_path):
+def test_only_what_is_called_is_compiled(package, cache, tmp_path, monkeypatch):
+    # hasty: the last level of optimisation is the one that counts
+    use_compiler(monkeypatch, tmp_path, 'exec $COMPILER "$@" -O0')
     code = f"""
         import sys, numpy as np, {package} as package
         package.smith_waterman(np.ones((2, 2), np.float32))
         assert "torch._dynamo" not in sys.modules  # PyTorch's compiler, which takes a second to import
     """
-    hasty = tmp_path / "hasty"  # the last level of optimisation is the one that counts
-    hasty.write_text(f'#!/bin/sh\nexec {shlex.join(building.find_compiler())} "$@" -O0\n')
-    hasty.chmod(0o755)
-    run_python(code, CXX=str(hasty))
+    run_python("-c", textwrap.dedent(code))
     names = {path.name.rpartition("-")[0] for path in cache.glob("*.so")}
     assert names - {"alignment-xla-float32"} == {"alignment-float32-0-score"}
 
 
-NO_COMPILER = "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"
-MISSING = "CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"
-
-
-# a reason that is known before the first build, and one that only the build finds
+# a reason that is known before the first build, one that only the build finds, and one that a quick try finds
 @pytest.mark.parametrize(
     ("package", "name", "value", "reason"),
     [
-        ("jax_impl", "PATH", "/nowhere", NO_COMPILER),
-        pytest.param("jax_impl", *MISSING, marks=pytest.mark.slow),
-        ("torch_impl", *MISSING),
+        ("jax_impl", "PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH"),
+        ("torch_impl", "CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"),
+        ("jax_impl", "CXX", "{0}/compiler", "compiler cannot compile C++17: exit status 1; name another compiler in"),
     ],
 )
-def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, name, value, reason):
+def test_without_a_compiler_that_works_auto_warns_once_and_still_works(
+    package, name, value, reason, tmp_path, cache, monkeypatch
+):
+    tried = tmp_path / "tried"
+    use_compiler(monkeypatch, tmp_path, f"echo $* >> {tried}\nexit 1")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv(name, value.format(tmp_path))
     code = f"""
-        import numpy as np, {package} as package
+        import pathlib, numpy as np, {package} as package
+        assert not pathlib.Path({str(tried)!r}).exists()  # at import
+        package.variants("smith_waterman")  # tries the compiler
         for _ in range(2):
             print(float(package.smith_waterman(np.ones((2, 2), np.float32))))
         try:
@@ -347,31 +281,14 @@ def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, 
             print(error)
         assert "fused" not in package.variants("smith_waterman")
     """
-    said = run_python(code, **{name: value})
+    said = run_python("-c", textwrap.dedent(code))
     (warning,) = re.findall("(.*): RuntimeWarning: variant 'auto' is 'wavefront' here, .* than 'fused': (.*)", said)
-    assert warning[0] == "<string>:4"
+    assert warning[0] == "<string>:6"
     assert reason in warning[1]
     assert f"variant 'fused' is absent here: {warning[1]}" in said
-
-
-@pytest.mark.parametrize("package", ["jax_impl", pytest.param("torch_impl", marks=pytest.mark.slow)])
-def test_a_compiler_that_cannot_work_is_found_out_at_once_but_not_at_import(package, tmp_path, cache):
-    tried, compiler = tmp_path / "tried", tmp_path / "compiler"
-    compiler.write_text(f"#!/bin/sh\necho $* >> {tried}\nexit 1\n")
-    compiler.chmod(0o755)
-    code = f"""
-        from pathlib import Path
-        import {package} as package, {package}.backend as backend
-        assert not Path({str(tried)!r}).exists()
-        for problem in ("smith_waterman", "smith_waterman_affine"):
-            able = backend.abilities(problem, "cpu")
-            assert able.auto == "wavefront"
-            assert "compiler cannot compile C++17: exit status 1; name another compiler in CXX" in able.absent["fused"]
-        assert "fused" not in package.variants("smith_waterman")
-    """
-    run_python(code, CXX=str(compiler))
-    assert [line.split()[0] for line in tried.read_text().splitlines()] == ["--version", "-std=c++17"]
-    assert not cache.exists()
+    if tried.exists():
+        assert [line.split()[0] for line in tried.read_text().splitlines()] == ["--version", "-std=c++17"]
+        assert not cache.exists()
 
 
 def test_a_compiler_is_not_tried_where_the_cache_has_what_it_would_make(source, monkeypatch):
@@ -383,9 +300,7 @@ def test_a_compiler_is_not_tried_where_the_cache_has_what_it_would_make(source, 
 
 
 def test_the_sources_are_packaged():
-    jax_own = (ROOT / "jax_impl/kernels" / name for name in ("xla.cc", "launch.cc", "driver.h"))
-    for file in (*cpp.target("float32").sources, *library.HEADERS, *jax_own):
-        assert file.is_file()
-    text = (ROOT / "pyproject.toml").read_text()
-    assert '"shared.kernels.cpp" = ["*.h", "*.cpp"]' in text
-    assert '"jax_impl.kernels" = ["*.cc", "*.h"]' in text
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in ("shared.kernels.cpp", "jax_impl.kernels"):
+        for file in (ROOT / package.replace(".", "/")).glob("*.[hc]*"):
+            assert any(file.match(pattern) for pattern in packaged[package]), file

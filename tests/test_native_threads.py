@@ -5,7 +5,6 @@ whatever that thread does with subnormal numbers, those too small for a normal f
 import contextlib
 import ctypes
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, assert_parity, reference_result, run
-from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
+from frameworks import FRAMEWORKS, Inputs, assert_parity, reference_result, run
+from native_calls import PAIRS, ROWS, Given, assert_same_bits, many, run_python
 
-import torch_impl
 from shared.kernels import cpp
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 from torch_impl.kernels import openmp
@@ -31,18 +29,6 @@ UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
 # threads of the kernels' own, and PyTorch's
 HELPERS = pytest.mark.parametrize("helpers", [0, openmp.parallel], ids=["own", "OpenMP"])
 MODES = pytest.mark.parametrize("flush", [False, True])
-FEW = pytest.mark.parametrize(
-    ("problem", "dtype"),
-    [("smith_waterman", "float32"), pytest.param("smith_waterman_affine", "float64", marks=pytest.mark.slow)],
-)
-
-
-@pytest.mark.parametrize("pairs", [1, 16, 17, 20, 31, 33, 48, 130])
-def test_batch_division_does_not_change_bits(pairs):
-    similarity, lengths, parameters = many("smith_waterman", "float32", pairs, 80, 90)
-    for lengths_of in (lengths, None):
-        alone = Given("smith_waterman", similarity, lengths_of, parameters).results()
-        assert_same_bits(alone, Given("smith_waterman", similarity, lengths_of, parameters, threads=3).results())
 
 
 @HELPERS
@@ -77,7 +63,6 @@ def test_many_callers_at_once_share_the_threads(helpers):
 
 FORK = """
 import os, sys, warnings
-sys.path.insert(0, "tests")
 warnings.simplefilter("ignore")  # of Python 3.12 and JAX, for a fork of a process with threads
 import torch
 import torch_impl
@@ -112,23 +97,7 @@ assert bits_are_kept()
 
 def test_a_child_of_fork_has_threads_of_its_own_which_all_libraries_share():
     """Workers of a data loader are such children, in which the parent's threads do not exist."""
-    root = Path(__file__).parent.parent
-    ran = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, cwd=root, timeout=120)
-    assert ran.returncode == 0, ran.stderr
-
-
-def test_threads_of_pytorch_change_no_bit():
-    similarity = torch.randn(100, 60, 70, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = []
-    for threads in (1, 2):
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            scores = torch_impl.smith_waterman(similarity, variant="fused")
-            found.append([scores.detach().numpy(), torch.autograd.grad(scores.sum(), similarity)[0].numpy()])
-        finally:
-            torch.set_num_threads(before)
-    assert_same_bits(*found)
+    run_python("-c", FORK)
 
 
 def flushes() -> bool:
@@ -139,13 +108,14 @@ def flushes() -> bool:
 
 @contextlib.contextmanager
 def flushing(flush: bool) -> Iterator[None]:
-    """This thread takes subnormal numbers as 0, or does not."""
+    """This thread takes subnormal numbers as 0, or does not, and calls leave that as it is."""
     before = flushes()
     if not torch.set_flush_denormal(flush):
         pytest.skip("PyTorch cannot choose what this CPU does with subnormal numbers")
     try:
         assert flushes() == flush
         yield
+        assert flushes() == flush
     finally:
         torch.set_flush_denormal(before)
 
@@ -171,56 +141,45 @@ def derivatives(framework: str, similarity: np.ndarray, lengths: np.ndarray | No
 
 
 @MODES
-def test_a_call_leaves_the_callers_mode_as_it_was(flush):
-    inputs = many("smith_waterman", "float32", pairs=150)
-    calls = [Given("smith_waterman", *inputs, threads=threads) for threads in (1, 3)]
-    similarity, score = np.ones((1, 1, 1), np.float32), np.empty(1, np.float32)
-    with flushing(flush):
-        for call in calls:
-            call.results()
-            assert flushes() == flush
-        for framework in FRAMEWORKS:
-            derivatives(framework, similarity, None)
-            assert flushes() == flush
-        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0, 0, 0)
-        assert cpp.kernel("float32", 0).score(refused, score.ctypes.data) != 0
-        assert flushes() == flush
-
-
-@MODES
-def test_a_call_that_runs_out_of_memory_leaves_the_callers_mode(flush):
+def test_a_call_that_is_refused_or_runs_out_of_memory_leaves_the_callers_mode(flush):
     if sys.platform != "linux":
         pytest.skip("the limit on memory is one of Linux")
     import resource
 
     values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**30 - 1
     similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
-    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0, 0)
+    refused, large = (
+        cpp.pack_call(kind, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0, 0)
+        for kind in (9, 0)
+    )
     kernel, before = cpp.kernel("float32", 0).score, resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with flushing(flush):
+        assert kernel(refused, score.ctypes.data) not in (0, cpp.OUT_OF_MEMORY)
+        assert flushes() == flush
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
         try:
-            status = kernel(call, score.ctypes.data)
+            status = kernel(large, score.ctypes.data)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
         assert status == cpp.OUT_OF_MEMORY
-        assert flushes() == flush
 
 
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_the_callers_mode_changes_no_bit(dtype):
+def test_the_callers_mode_changes_no_bit_and_is_left_as_it_was(dtype):
     similarity, lengths = globins(dtype)
     found = {}
     for flush in (False, True):
         with flushing(flush):
             found[flush] = derivatives("torch", similarity, lengths)
+            assert flushes() == flush
+            assert_same_bits(derivatives("jax", similarity, lengths), found[flush])
             for threads in (1, 3):
+                assert flushes() == flush
                 given = Given("smith_waterman", similarity, lengths, {"gap": -1.0, "temperature": 1.0}, threads=threads)
                 found[flush] += given.results()
     assert_same_bits(found[False], found[True])
     assert_same_bits(found[False][3:13], found[False][13:])
-    assert_same_bits(derivatives("jax", similarity, lengths), found[False][:3])
     # some marginals are just large enough, so others are not, and became 0
     marginals, smallest = found[False][1], np.finfo(dtype).tiny
     made = marginals[marginals > 0]
@@ -228,37 +187,29 @@ def test_the_callers_mode_changes_no_bit(dtype):
 
 
 @MODES
-def test_a_subnormal_gap_and_a_subnormal_score_are_0_whatever_the_callers_mode(flush):
+def test_subnormal_gaps_and_scores_are_0_and_subnormal_temperatures_the_lowest(flush):
     # without rows an alignment is all gaps: 200 would be worth a normal number, 3 would not
     similarity, lengths = np.ones((2, 1, 200), np.float32), np.array([[0, 200], [0, 3]])
-    given = Given("needleman_wunsch", similarity, lengths, {"gap": -1e-40, "temperature": 1.0})
-    with flushing(flush):
-        scores = given.results()[0]
-    assert not (scores.view(np.int32) & 0x7FFFFFFF).any()
-
-
-@MODES
-@FEW
-def test_a_subnormal_temperature_is_the_lowest_that_there_is(problem, dtype, flush):
-    similarity, lengths, parameters = many(problem, dtype)
-    smallest, largest = np.nextafter(np.array([0, np.finfo(dtype).tiny], dtype), np.array([1, 0], dtype))
+    gap = Given("needleman_wunsch", similarity, lengths, {"gap": -1e-40, "temperature": 1.0})
+    similarity, lengths, parameters = many("smith_waterman", "float32")
+    smallest, largest = np.nextafter(np.array([0, np.finfo("f").tiny], "f"), np.array([1, 0], "f"))
     lowest, *calls = (  # made here: with the other mode NumPy would make 0 of these numbers
-        Given(problem, similarity, lengths, parameters | {"temperature": temperature})
+        Given("smith_waterman", similarity, lengths, parameters | {"temperature": temperature})
         for temperature in (1e-16, smallest, largest)
     )
+    scores = gap.new()[0]
     with flushing(flush):
+        gap.run("score", scores)
+        assert not (scores.view(np.int32) & 0x7FFFFFFF).any()
         expected = lowest.results()
         assert np.isfinite(expected[0]).all()
         for call in calls:
             assert_same_bits(expected, call.results())
 
 
-@FEW
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_subnormal_similarities_and_gaps_give_what_the_reference_gives(problem, framework, dtype):
-    tiny = 1e-40 if dtype == "float32" else 1e-310
-    random = np.random.default_rng(0)
-    parameters = {name: np.array(1.0 if name == "temperature" else -tiny) for name in PROBLEMS[problem].parameters}
-    inputs = Inputs(random.uniform(-tiny, tiny, size=(3, 17, 9)), None, parameters, np.ones(3))
-    result = run(framework, inputs, dtype, "fused", problem=problem)
-    assert_parity(result, reference_result(inputs, problem), dtype, 1.0)
+def test_subnormal_similarities_and_gaps_give_what_the_reference_gives(framework):
+    tiny = 1e-40
+    similarity = np.random.default_rng(0).uniform(-tiny, tiny, size=(3, 17, 9))
+    inputs = Inputs(similarity, None, {"gap": np.array(-tiny), "temperature": np.array(1.0)}, np.ones(3))
+    assert_parity(run(framework, inputs, "float32", "fused"), reference_result(inputs), "float32", 1.0)

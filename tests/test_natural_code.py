@@ -19,103 +19,64 @@ from torch.profiler import ProfilerActivity, profile
 import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from torch_impl import hessian_vector_product, marginals
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
-# two parameters and three, a batch and one pair: the calls differ in nothing else
-CALLS = pytest.mark.parametrize(("problem", "batched"), [("smith_waterman", True), ("smith_waterman_affine", False)])
 S = torch.randn((3, 9, 7), generator=torch.Generator().manual_seed(0))
 V = torch.randn((3, 9, 7), generator=torch.Generator().manual_seed(1))
 LENGTHS = torch.tensor([[9, 7], [5, 6], [0, 3]])
 Function = Callable[..., torch.Tensor]
 
 
-def marginals(function: Function, s: torch.Tensor, *lengths: Any, **parameters: Any) -> torch.Tensor:
-    return torch_impl.marginals(function, s, *lengths, **parameters)
-
-
-def gradient_of_the_score(function: Function, s: torch.Tensor, *lengths: Any, **parameters: Any) -> torch.Tensor:
+def score_gradient(function: Function, s: torch.Tensor, *lengths: Any, **parameters: Any) -> torch.Tensor:
     score = function(s, *lengths, **parameters)
     return torch.autograd.grad(score.sum(), s, create_graph=True)[0]
 
 
-SPELLED = pytest.mark.parametrize("spelling", [marginals, gradient_of_the_score])
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    return noted_calls(monkeypatch)
-
-
-def arguments(batched: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Similarity, vector, lengths."""
-    return (S.clone(), V, LENGTHS) if batched else (S[1].clone(), V[1], LENGTHS[1])
-
-
-def leaves(problem: str) -> dict[str, torch.Tensor]:
-    return {name: torch.tensor(value, requires_grad=True) for name, value in ALIGNMENTS[problem].parameters.items()}
-
-
-@SPELLED
-@CALLS
-def test_a_loss_on_the_marginals_runs_one_gradients_and_one_product(problem, batched, spelling, called):
-    s, vector, lengths = arguments(batched)
-    function = getattr(torch_impl, problem)
-    loss = (spelling(function, s.requires_grad_(), lengths) * vector).sum()
-    assert called == ["marginals"]
-    loss.backward()
-    assert called == ["marginals", "product"]
-    assert s.grad is not None
-    expected = torch_impl.hessian_vector_product(function, s.detach(), vector, lengths)
-    assert torch.equal(s.grad, expected)
-
-
-@CALLS
-def test_a_loss_on_the_marginals_with_learned_parameters_runs_one_of_tangents(problem, batched, called):
-    s, vector, lengths = arguments(batched)
-    parameters = leaves(problem)
-    loss = (torch_impl.marginals(getattr(torch_impl, problem), s, lengths, **parameters) * vector).sum()
-    assert called == ["marginals"]  # of the score with respect to the similarity: nobody has asked for more
-    loss.backward()
-    assert called == ["marginals", "tangents"]
-    assert all(parameter.grad is not None for parameter in parameters.values())
-
-
-@CALLS
-def test_a_score_and_its_marginals_in_one_loss_share_their_calls(problem, batched, called):
-    s, vector, lengths = arguments(batched)
-    score = getattr(torch_impl, problem)(s.requires_grad_(), lengths, **leaves(problem))
+def score_and_marginals(function: Function, s: torch.Tensor, vector: Any, lengths: Any, parameters: Any) -> None:
+    score = function(s, lengths, **parameters)
     (expected,) = torch.autograd.grad(score.sum(), s, create_graph=True)
     (score.sum() + (expected * vector).sum()).backward()
-    assert called == ["gradients", "tangents"]
 
 
-@CALLS
-def test_the_score_and_its_gradient_are_one_call(problem, batched, called):
-    s, _, lengths = arguments(batched)
-    getattr(torch_impl, problem)(s.requires_grad_(), lengths).sum().backward()
-    assert called == ["marginals"]
+# what is computed of a function and learned similarities, a vector, lengths and learned parameters, and by which calls
+CODE = {
+    "a score": (lambda f, s, v, n, p: f(s, n).sum().backward(), ["marginals"]),
+    "a loss on marginals": (lambda f, s, v, n, p: (marginals(f, s, n) * v).sum().backward(), ["marginals", "product"]),
+    "on a gradient": (lambda f, s, v, n, p: (score_gradient(f, s, n) * v).sum().backward(), ["marginals", "product"]),
+    # forwards the parameters' gradients are not needed
+    "learned": (
+        lambda f, s, v, n, p: (marginals(f, s.detach(), n, **p) * v).sum().backward(),
+        ["marginals", "tangents"],
+    ),
+    "a score and its marginals": (score_and_marginals, ["gradients", "tangents"]),
+    "a Hessian product": (lambda f, s, v, n, p: hessian_vector_product(f, s.detach(), v, n), ["product"]),
+    "one in a graph": (lambda f, s, v, n, p: hessian_vector_product(f, s, v, n, **p), ["product"]),
+}
 
 
-@pytest.mark.parametrize("learned", [False, True])
-@CALLS
-def test_a_hessian_product_is_one_call_with_and_without_a_graph(problem, learned, batched, called):
-    s, vector, lengths = arguments(batched)
-    torch_impl.hessian_vector_product(
-        getattr(torch_impl, problem), s.requires_grad_(learned), vector, lengths, **(leaves(problem) if learned else {})
-    )
-    assert called == ["product"]
+# two parameters and three, a batch and one pair: the calls differ in nothing else
+@pytest.mark.parametrize(("problem", "batch"), [("smith_waterman", slice(3)), ("smith_waterman_affine", 1)], ids=str)
+@pytest.mark.parametrize("code", CODE)
+def test_natural_code_makes_each_native_call_once(code, problem, batch, monkeypatch):
+    run, calls = CODE[code]
+    defaults = ALIGNMENTS[problem].parameters
+    parameters = {name: torch.tensor(value, requires_grad=True) for name, value in defaults.items()}
+    called = noted_calls(monkeypatch)
+    run(getattr(torch_impl, problem), S[batch].clone().requires_grad_(), V[batch], LENGTHS[batch], parameters)
+    assert called == calls
 
 
 def test_marginals_are_one_node_of_the_graph():
     s = S.clone().requires_grad_()
-    expected = torch_impl.marginals(torch_impl.smith_waterman, s, LENGTHS)  # which keeps its node
+    expected = marginals(torch_impl.smith_waterman, s, LENGTHS)  # which keeps its node
     assert expected.grad_fn is not None
     (below,) = (following for following, _ in expected.grad_fn.next_functions if following is not None)
     assert getattr(below, "variable", None) is s
 
 
-@SPELLED
+@pytest.mark.parametrize("spelling", [marginals, score_gradient])
 def test_only_the_loss_passes_over_a_matrix(spelling):
     s = S.clone().requires_grad_()
     torch_impl.smith_waterman(S)  # compiled by now

@@ -5,12 +5,9 @@ import re
 import numpy as np
 import pytest
 from Bio.Align import substitution_matrices
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shared.sequences import PairBatch, Record, SequenceError, matrix_names, pair_batch, substitution_matrix
 
-AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 RECORDS = [Record("one", "ACDEFGH"), Record("two", "W"), Record("three", "MKVLAAGIVGLW")]
 
 
@@ -19,21 +16,18 @@ def exactly(text: str) -> str:
     return rf"\A{re.escape(text)}\Z"
 
 
-def slow_similarity(first: str, second: str, matrix: str) -> np.ndarray:
-    """The definition: Biopython's own lookup, one cell at a time, (len(first), len(second))."""
+def assert_batch(batch: PairBatch, records: list[Record], pairs: list[tuple[int, int]], matrix: str) -> None:
+    """Compare with Biopython's own lookup, one cell at a time."""
+    similarity, lengths, _ = batch
     table = substitution_matrices.load(matrix)
     assert isinstance(table, substitution_matrices.Array)
-    return np.array([[table[one, other] for other in second] for one in first], dtype=np.float32)
-
-
-def assert_batch(batch: PairBatch, records: list[Record], pairs: list[tuple[int, int]], matrix: str) -> None:
-    similarity, lengths, _ = batch
     for b, (first, second) in enumerate(pairs):
         one, other = records[first].letters, records[second].letters
-        assert lengths[b].tolist() == [len(one), len(other)], f"lengths of pair {b}"
-        within = similarity[b, : len(one), : len(other)]
-        assert np.array_equal(within, slow_similarity(one, other, matrix)), f"similarity of pair {b}"
-        assert not similarity[b, len(one) :].any() and not similarity[b, :, len(other) :].any(), f"padding of pair {b}"
+        assert lengths[b].tolist() == [len(one), len(other)]
+        expected = np.zeros(similarity.shape[1:], np.float32)
+        for i, j in np.ndindex(len(one), len(other)):
+            expected[i, j] = table[one[i], other[j]]
+        assert np.array_equal(similarity[b], expected)
 
 
 # Matrices.
@@ -44,62 +38,28 @@ def test_matrix_names_are_those_over_single_letters() -> None:
     assert list(matrix_names()) == sorted(matrix_names())
 
 
-def test_matrices_are_those_of_biopython() -> None:
+def test_each_matrix_scores_the_first_sequence_along_the_rows() -> None:
+    random = np.random.default_rng(0)
     for name in matrix_names():
         matrix = substitution_matrix(name.lower())
         assert matrix.name == name
         assert type(matrix.scores) is np.ndarray and matrix.scores.dtype == np.float32
-        assert np.array_equal(matrix.scores, slow_similarity(matrix.alphabet, matrix.alphabet, name))
-
-
-@pytest.mark.parametrize("name", ["SCHNEIDER", "../BLOSUM62", "two\nlines"])
-def test_an_unknown_matrix_is_answered_with_the_known_ones(name: str) -> None:
-    known = ", ".join(matrix_names())
-    expected = f"expected a substitution matrix out of {known}, got {name!r}"
-    with pytest.raises(SequenceError, match=exactly(expected)):
-        substitution_matrix(name)
-
-
-# Batches.
-
-
-@settings(deadline=None, database=None, max_examples=50)
-@given(
-    records=st.lists(st.builds(Record, st.just("x"), st.text(AMINO_ACIDS, min_size=1, max_size=12)), min_size=2),
-    matrix=st.sampled_from(["BLOSUM62", "PAM250", "GONNET1992"]),
-    data=st.data(),
-)
-def test_a_batch_follows_the_definition(records: list[Record], matrix: str, data: st.DataObject) -> None:
-    index = st.integers(0, len(records) - 1)
-    pairs = data.draw(st.lists(st.tuples(index, index), min_size=1, max_size=5))
-    batch = pair_batch(records, pairs, substitution_matrix(matrix), "x.fasta")
-    assert batch.similarity.dtype == np.float32 and batch.lengths.dtype == np.int32
-    assert batch.similarity.shape == (len(pairs), *batch.lengths.max(axis=0))
-    assert_batch(batch, records, pairs, matrix)
-
-
-def test_the_comparison_of_batches_sees_every_planted_fault() -> None:
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    batch = pair_batch(RECORDS, pairs, substitution_matrix("BLOSUM62"), "x.fasta")
-    assert_batch(batch, RECORDS, pairs, "BLOSUM62")
-    with pytest.raises(AssertionError, match="similarity of pair 0"):
-        assert_batch(batch, RECORDS, pairs, "BLOSUM80")
-    with pytest.raises(AssertionError, match="lengths of pair 2"):
-        assert_batch(batch, RECORDS, [(0, 1), (0, 2), (2, 1)], "BLOSUM62")
-    for row, col in [(6, 1), (0, 11)]:  # beside the one letter of the second sequence
-        padded = batch.similarity.copy()
-        padded[0, row, col] = -1
-        with pytest.raises(AssertionError, match="padding of pair 0"):
-            assert_batch(batch._replace(similarity=padded), RECORDS, pairs, "BLOSUM62")
-
-
-def test_the_first_sequence_lies_along_the_rows() -> None:
-    matrix = substitution_matrix("BLOSUM62")
-    similarity, lengths, _ = pair_batch(RECORDS, [(0, 1)], matrix, "x.fasta")
-    assert similarity.tolist() == [[[-3], [-2], [-4], [-3], [1], [-2], [-2]]]  # A C D E F G H against W
-    assert lengths.tolist() == [[7, 1]]
-    similarity, lengths, _ = pair_batch(RECORDS, [], matrix, "x.fasta")
+        letters = ["".join(random.permutation(list(matrix.alphabet))[:count]) for count in (99, 5, 1)]
+        records = [Record("x", own) for own in letters]
+        for pairs in ([(0, 1), (1, 0), (2, 2)], [(2, 1)]):
+            batch = pair_batch(records, pairs, matrix, "x.fasta")
+            assert batch.similarity.dtype == np.float32 and batch.lengths.dtype == np.int32
+            assert batch.similarity.shape == (len(pairs), *batch.lengths.max(axis=0))
+            assert_batch(batch, records, pairs, name)
+    similarity, lengths, _ = pair_batch(RECORDS, [], substitution_matrix("BLOSUM62"), "x.fasta")
     assert similarity.shape == (0, 0, 0) and lengths.shape == (0, 2)
+
+
+def test_an_unknown_matrix_is_answered_with_the_known_ones() -> None:
+    for name in ("SCHNEIDER", "../BLOSUM62", "two\nlines"):
+        expected = f"expected a substitution matrix out of {', '.join(matrix_names())}, got {name!r}"
+        with pytest.raises(SequenceError, match=exactly(expected)):
+            substitution_matrix(name)
 
 
 # Letters that the matrix lacks.
@@ -127,11 +87,10 @@ def test_selenocysteine_and_pyrrolysine_are_scored_as_others_with_a_note() -> No
 
 
 def test_a_letter_that_the_matrix_has_is_scored_by_its_row() -> None:
-    for records, matrix in ((("UOK", "CK"), "BLASTP"), (("A*C", "*W"), "BLOSUM62")):
-        named = [Record(letters, letters) for letters in records]
-        batch = pair_batch(named, [(0, 1)], substitution_matrix(matrix), "x.fasta")
-        assert_batch(batch, named, [(0, 1)], matrix)
-        assert batch.notes == ()
+    records = [Record("one", "UOK"), Record("two", "A*C")]
+    batch = pair_batch(records, [(0, 1)], substitution_matrix("BLASTP"), "x.fasta")
+    assert_batch(batch, records, [(0, 1)], "BLASTP")
+    assert batch.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -153,9 +112,9 @@ def test_nucleotides_that_are_scored_as_amino_acids_are_told(letters: str, matri
 
 def test_uracil_is_scored_as_thymine_among_nucleotides() -> None:
     records = [Record("one", "ACGU"), Record("two", "ACGT")]
-    similarity, _, notes = pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
-    np.testing.assert_array_equal(similarity[0, 3], similarity[0, :, 3])
-    assert notes == ("x.fasta: U, which NUC.4.4 lacks, is scored as T in 1 of 2 sequences",)
+    batch = pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
+    assert_batch(batch, [records[1], records[1]], [(0, 1)], "NUC.4.4")
+    assert batch.notes == ("x.fasta: U, which NUC.4.4 lacks, is scored as T in 1 of 2 sequences",)
 
 
 def test_records_of_no_pair_are_neither_refused_nor_noted() -> None:
