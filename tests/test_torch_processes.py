@@ -99,7 +99,7 @@ def same(result: Any, expected: Any) -> None:
     torch.testing.assert_close(full(result).detach(), expected.detach(), rtol=1e-12, atol=1e-12)
 
 
-def trained(wrap: Callable[[Model], nn.Module], *case: str, splits: int = 1) -> None:
+def trained(wrap: Callable[[Model], Any], *case: str, splits: int = 1) -> None:
     """Gradients of a module that is wrapped are those of one process."""
     alone = Model(*case)
     alone(*whole_batch()).sum().div(PAIRS).backward()

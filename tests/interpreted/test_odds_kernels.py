@@ -49,17 +49,15 @@ def with_blocks(chunk: Chunk) -> Layout:
     return Layout(4, 1, chunk, chunk, chunk)
 
 
-def flags_of(
-    which: str, arrays: Given, chunk: Chunk = CHUNKS[1], towards: Any = None, exact: bool = False
-) -> np.ndarray:
+def flags_of(which: str, arrays: Given, chunk: Any = CHUNKS[1], towards: Any = None, exact: bool = False) -> np.ndarray:
     """Return the flags (pairs, passes) of scores, gradients and, in a direction, products; compare other results.
 
     They are the native ones in float64, by the tolerances of all tests. exact: the exact kernels compute pairs with a
     flag, whose results are compared too.
     """
-    call, tensors = CALLS[which], [torch.from_numpy(array) for array in arrays]
-    inputs: dict[str, Any] = torch_calls._inputs(*tensors, [], call.options)
-    described = call, *torch_calls._described(inputs), with_blocks(chunk)
+    call, (similarity, lengths, values) = CALLS[which], map(torch.from_numpy, arrays)
+    inputs: dict[str, Any] = torch_calls._inputs(similarity, lengths, values, [], call.options)
+    described: tuple[Any, ...] = call, *torch_calls._described(inputs), with_blocks(chunk)
     found = [_run(programs.score_program(*described), inputs, exact)]
     found.append(_run(programs.gradients_program(*described, with_values=False), inputs, exact))
     wanted = [run_native(call, arrays)] * 2
@@ -77,7 +75,7 @@ def flags_of(
             of_score = score_bound("float32", score, largest, temperature)
             of_matrix = marginals_bound("float32", largest, temperature)
         else:
-            size = np.abs(towards[pair, :rows, :cols]).max() * min(rows, cols)
+            size = np.abs(np.asarray(towards)[pair, :rows, :cols]).max() * min(rows, cols)
             of_score = 1e-4 * abs(score) + 1e-5 * size
             of_matrix = hvp_bound("float32", np.abs(matrix).max(), largest, temperature)
         np.testing.assert_allclose(found[number]["scores"][pair], score, rtol=0, atol=of_score, err_msg=f"pair {pair}")
@@ -145,7 +143,7 @@ def test_public_functions_are_right_beside_pairs_with_a_flag(
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     similarity = drawn.similarity.astype(np.float32)
     inputs = AlignmentInputs("", similarity, drawn.lengths, parameters=parameters, options=OPTIONS[which])
-    test_cuda.assert_right(framework, PROBLEMS[which], "fused", ("score", "marginals", "hvp"), "float32", inputs)
+    test_cuda.assert_right(framework, PROBLEMS[which], "fused", ("score", "marginals", "hvp"), inputs)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -59,11 +59,12 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
     assert exact_pairs(torch_impl.free_gap, s.double()).all()
     assert exact_pairs(torch_impl.needleman_wunsch, s, gap=-torch.ones_like(s)).all()
     assert not exact_pairs(torch_impl.needleman_wunsch, s[0])
-    for error, text, keywords in (
+    refused: tuple[tuple[type[Exception], str, dict[str, Any]], ...] = (
         (ValueError, "pass_name must be 'score' or 'marginals', not 'hvp'", {"pass_name": "hvp"}),
         (TypeError, "unexpected keyword argument 'gapp'", {"gapp": -1.0}),
         (TypeError, "function must be an alignment of torch_impl with variant", {"variant": "wavefront"}),
-    ):
+    )
+    for error, text, keywords in refused:
         with pytest.raises(error, match=text):
             exact_pairs(torch_impl.smith_waterman, s, **keywords)
     monkeypatch.setattr(exact_pairs_module, "is_on_gpu", lambda _: False)
