@@ -1,4 +1,4 @@
-"""What docs/migrating.md says of other codes: their formulas, which are in other_codes.py, beside our calls.
+"""What docs/migrating.md says of other codes: their formulas beside our calls.
 
 Where the page has a function, that very text runs here. Scores and all derivatives are compared in float64, with ragged
 lengths, by PyTorch's functions; test_parity.py compares these with the reference and with JAX's.
@@ -16,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import other_codes as theirs
 import pytest
 import torch
 
@@ -24,11 +23,122 @@ import jax_impl.backend
 from torch_impl import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine
 from torch_impl.jax_bridge import from_jax
 
+Tensor = torch.Tensor
+Pair = tuple[int, int]
+
+
+def smax(values: Sequence[Tensor], temperature: Tensor | float | None) -> Tensor:
+    """The smooth maximum, or the maximum without a temperature."""
+    stacked = torch.stack(list(values))
+    return stacked.max() if temperature is None else temperature * torch.logsumexp(stacked / temperature, 0)
+
+
+def cells(matrix: Tensor) -> list[Pair]:
+    return list(np.ndindex(*matrix.shape))
+
+
+def neighbours(i: int, j: int) -> tuple[Pair, Pair, Pair]:
+    return (i - 1, j - 1), (i, j - 1), (i - 1, j)
+
+
+def at(gap: Tensor, cell: Pair) -> Tensor:
+    """The gap that enters a cell, by position or one for all."""
+    return gap[cell] if gap.ndim else gap
+
+
+def plus(states: dict[Pair, Tensor], cell: Pair, *terms: Tensor) -> list[Tensor]:
+    """The choice of coming from a cell, if it has a state."""
+    return [states[cell] + sum(terms)] if cell in states else []
+
+
+def affine_states(
+    x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor | float | None, restrict_turns: bool, penalize_turns: bool
+) -> tuple[dict[Pair, Tensor], list[Tensor]]:
+    """The values of alignments that end in each match, and of those with a match before it."""
+    align: dict[Pair, Tensor] = {}
+    right: dict[Pair, Tensor] = {}
+    down: dict[Pair, Tensor] = {}
+    ends = []
+    for cell in cells(x):
+        diagonal, left, up = neighbours(*cell)
+        extend, start = at(gap, cell), at(opening, cell)
+        turn = start if penalize_turns else extend
+        match = [value for state in (align, right, down) for value in plus(state, diagonal, x[cell])]
+        ends += match
+        align[cell] = smax([*match, x[cell]], temp)
+        turned = [] if restrict_turns else plus(down, left, turn)
+        along = [*plus(align, left, start), *plus(right, left, extend), *turned]
+        across = [*plus(align, up, start), *plus(right, up, turn), *plus(down, up, extend)]
+        for state, choices in ((right, along), (down, across)):
+            if choices:
+                state[cell] = smax(choices, temp)
+    return align, ends
+
+
+def smurf_sw_affine(
+    x: Tensor, gap: Tensor, opening: Tensor, temp: Tensor, restrict_turns: bool = True, penalize_turns: bool = True
+) -> Tensor:
+    """SoftAlign's fork has the matrices gap_matrix and open_matrix in place of gap and open."""
+    _, ends = affine_states(x, gap, opening, temp, restrict_turns, penalize_turns)
+    return smax(ends, temp)
+
+
+def smurf_sw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
+    """One state in its code, the sum of the three of a gap that opens as it extends and turns as it likes."""
+    return smurf_sw_affine(x, gap, gap, temp, restrict_turns=False)
+
+
+def smurf_sw_nogap(x: Tensor, temp: Tensor) -> Tensor:
+    zero = x.new_zeros(())
+    h: dict[Pair, Tensor] = {}
+    for cell in cells(x):
+        diagonal, left, up = (h.get(neighbour, zero) for neighbour in neighbours(*cell))
+        h[cell] = smax([diagonal + x[cell], left, up], temp)
+    return torch.stack(list(h.values())).max()
+
+
+def smurf_nw(x: Tensor, gap: Tensor, temp: Tensor) -> Tensor:
+    rows, cols = x.shape
+    h = {(i, -1): (i + 1) * gap for i in range(-1, rows)} | {(-1, j): (j + 1) * gap for j in range(cols)}
+    for cell in cells(x):
+        diagonal, left, up = (h[neighbour] for neighbour in neighbours(*cell))
+        h[cell] = smax([diagonal + x[cell], left + gap, up + gap], temp)
+    return h[rows - 1, cols - 1]
+
+
+def dedal_sw_affine(sim_mat: Tensor, gap_open: Tensor, gap_extend: Tensor, temp: float | None = 1.0) -> Tensor:
+    """Penalties are subtracted; a single match is an alignment; hard without a temperature, and then never below 0."""
+    matches, _ = affine_states(sim_mat, -gap_extend, -gap_open, temp, True, True)
+    return smax([*matches.values(), *([sim_mat.new_zeros(())] if temp is None else [])], temp)
+
+
+def deepblast_nw(theta: Tensor, a: Tensor) -> Tensor:
+    zero = theta.new_zeros(())
+    v: dict[Pair, Tensor] = {}
+    for cell in cells(theta):
+        diagonal, left, up = (v.get(neighbour, zero) for neighbour in neighbours(*cell))
+        v[cell] = theta[cell] + smax([a[cell] + up, diagonal, a[cell] + left], 1.0)
+    return v[theta.shape[0] - 1, theta.shape[1] - 1]
+
+
+def deepblast_sw(theta: Tensor, a: Tensor) -> Tensor:
+    """Both of its loops begin one cell later, so that the values of the first row and column stay 0."""
+    return deepblast_nw(theta[1:, 1:], a[1:, 1:])
+
+
+def soft_dtw(d: Tensor, gamma: Tensor | None, bandwidth: int | None = None) -> Tensor:
+    """The hard one without gamma. With a bandwidth, cells further from the diagonal have no value."""
+    r = {(-1, -1): d.new_zeros(())}
+    for i, j in cells(d):
+        if bandwidth is None or abs(i - j) <= bandwidth:
+            before = [-r[neighbour] for neighbour in neighbours(i, j) if neighbour in r]
+            r[i, j] = d[i, j] - smax(before, gamma)
+    return r[d.shape[0] - 1, d.shape[1] - 1]
+
+
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 LENGTHS = torch.tensor([[6, 5], [2, 2], [4, 5], [5, 3]])  # SMURF's functions need two rows and columns
 GAP, TEMPERATURE = torch.tensor([-0.7, 0.8], dtype=torch.float64)
-
-Tensor = torch.Tensor
 
 
 @functools.cache
@@ -100,13 +210,13 @@ X, COSTS, GAPS = ragged(), ragged(0.0, 4.0), ragged(-1.5, 0.0, seed=1)
 LINEAR = X, GAP, TEMPERATURE
 # our function, theirs of one pair, and values of their arguments
 IDENTITIES: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], Sequence[Tensor]]] = {
-    "SMURF's sw ends on a match": (ours(smith_waterman, "gap", "temperature", end="match"), theirs.smurf_sw, LINEAR),
-    "SMURF's nw is needleman_wunsch": (ours(needleman_wunsch, "gap", "temperature"), theirs.smurf_nw, LINEAR),
-    "SMURF's sw_nogap is free_gap": (ours(free_gap, "temperature"), theirs.smurf_sw_nogap, (X, TEMPERATURE)),
-    "deepblast's nw has gaps by position": (ours(program("decoder"), "A"), theirs.deepblast_nw, (X, GAPS)),
+    "SMURF's sw ends on a match": (ours(smith_waterman, "gap", "temperature", end="match"), smurf_sw, LINEAR),
+    "SMURF's nw is needleman_wunsch": (ours(needleman_wunsch, "gap", "temperature"), smurf_nw, LINEAR),
+    "SMURF's sw_nogap is free_gap": (ours(free_gap, "temperature"), smurf_sw_nogap, (X, TEMPERATURE)),
+    "deepblast's nw has gaps by position": (ours(program("decoder"), "A"), deepblast_nw, (X, GAPS)),
     "deepblast's sw is its nw without the first row and column": (
         lambda theta, a: needleman_wunsch(theta[:, 1:, 1:], LENGTHS - 1, gap=(theta + a)[:, 1:, 1:]),
-        theirs.deepblast_sw,
+        deepblast_sw,
         (X, GAPS),
     ),
 }
@@ -114,18 +224,18 @@ for turns in itertools.product((True, False), repeat=2):
     options = dict(zip(("restrict_turns", "penalize_turns"), turns, strict=True))
     IDENTITIES[f"sw_affine of SMURF and SoftAlign's fork takes the extension first {turns}"] = (
         ours(smith_waterman_affine, "gap_extend", "gap_open", "temperature", **options),
-        functools.partial(theirs.smurf_sw_affine, **options),
+        functools.partial(smurf_sw_affine, **options),
         (X, GAPS, ragged(-3.0, 0.0, seed=2), TEMPERATURE) if turns[0] else (X, GAP, GAP - 1, TEMPERATURE),
     )
 for by_position in (True, False):
     IDENTITIES[f"DEDAL is ours and the single matches {by_position}"] = (
         ours(program("dedal"), "gap_open", "gap_extend", temp=0.8),
-        functools.partial(theirs.dedal_sw_affine, temp=0.8),
+        functools.partial(dedal_sw_affine, temp=0.8),
         (X, *penalties(by_position)),
     )
 for gamma in torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64):
     function = ours(program("soft_dtw"), "gamma")
-    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = function, theirs.soft_dtw, (COSTS, gamma)
+    IDENTITIES[f"soft-DTW is needleman_wunsch behind a wall {gamma}"] = function, soft_dtw, (COSTS, gamma)
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
@@ -148,7 +258,7 @@ def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(by_position)
     for seed, level in itertools.product(range(4), (-3.0, 0.0, 1.0)):
         sim_mat = ragged(level - 1.5, level + 1.5, seed=seed)
         scores, matches = program("hard_dedal")(sim_mat, LENGTHS, *penalties(by_position))
-        expected, paths = hard(functools.partial(theirs.dedal_sw_affine, temp=None), sim_mat, *penalties(by_position))
+        expected, paths = hard(functools.partial(dedal_sw_affine, temp=None), sim_mat, *penalties(by_position))
         np.testing.assert_allclose(scores, expected, rtol=1e-12)
         counts = paths.sum((1, 2))
         found |= set(counts.clamp(max=2).tolist())
@@ -161,7 +271,7 @@ def test_a_band_of_soft_dtw_is_infinite_costs_outside():
     outside = torch.from_numpy(abs(i - j) > 2)
     assert_same(
         lambda d, gamma: program("soft_dtw")(d.masked_fill(outside, torch.inf), LENGTHS[:1], gamma),
-        lambda d, gamma: theirs.soft_dtw(d[0, :, :5], gamma, bandwidth=2)[None],
+        lambda d, gamma: soft_dtw(d[0, :, :5], gamma, bandwidth=2)[None],
         (some(1, 6, 6, low=0.0, high=4.0), TEMPERATURE),
     )
 
@@ -174,7 +284,7 @@ def test_soft_dtw_without_any_path_is_huge():
 
 def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
     d, gamma = ragged(0.0, 4.0).requires_grad_(), TEMPERATURE.clone().requires_grad_()
-    expected = theirs.soft_dtw(d[0], gamma)
+    expected = soft_dtw(d[0], gamma)
     (visits,) = torch.autograd.grad(expected, d)
     value = program("soft_dtw")(d, LENGTHS, gamma)[0]
     (slope,) = torch.autograd.grad(value, gamma)
@@ -184,7 +294,7 @@ def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope():
 def test_hard_dtw_is_the_best_alignment_behind_the_wall():
     d = COSTS
     values, matches = program("hard_dtw")(d, LENGTHS)
-    expected, paths = hard(theirs.soft_dtw, d, None)
+    expected, paths = hard(soft_dtw, d, None)
     np.testing.assert_allclose(values, expected, rtol=1e-12)
     assert matches[:, 0, 0].all() and (paths[matches] == 1).all()
 
@@ -195,7 +305,7 @@ def test_soft_dtw_in_jax_has_the_same_values_and_two_derivatives():
     def slopes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return lambda d: (torch.autograd.grad(function(d).sum(), d, create_graph=True)[0] * direction).sum((1, 2))
 
-    one, other = lambda d: soft_dtw(d, LENGTHS, 0.8), lambda d: of_each_pair(theirs.soft_dtw)(d, TEMPERATURE)
+    one, other = lambda d: soft_dtw(d, LENGTHS, 0.8), lambda d: of_each_pair(soft_dtw)(d, TEMPERATURE)
     with jax_impl.backend.precision("float64"):
         assert_same(one, other, [COSTS])
         assert_same(slopes(one), slopes(other), [COSTS])

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch._dynamo
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run
-from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_scores
 from torch._dynamo.testing import CompileCounter
 from torch.autograd import forward_ad
 
@@ -26,6 +25,26 @@ from shared.checks import CannotDifferentiate
 from shared.tolerances import LARGEST_GAP
 from torch_impl.compiler import compiled
 from torch_impl.sweeps import SCANNING
+
+
+def batch(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+S = batch(3, 4, 5)
+LENGTHS = np.array([(4, 5), (2, 3), (0, 4)], dtype=np.int32)
+SCORES = reference.smith_waterman(S, LENGTHS)
+MARGINALS = reference.gradients("smith_waterman", S, LENGTHS)["similarity"]
+
+
+def close(got: Any, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5, atol=1e-5)
+
+
+def outer_scores(problem: str, outer: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The reference's scores of each batch of an outer axis."""
+    return np.stack([getattr(reference, problem)(*pair) for pair in zip(outer, lengths, strict=True)])
+
 
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 BOTH_BY_HAND = pytest.mark.parametrize("variant", BY_HAND)
