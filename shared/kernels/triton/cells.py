@@ -6,8 +6,8 @@ odds, an addition a product; the part of the sum that is due to a choice is its 
 value / T, in natural units: the mean of its choices' tangents, weighted by their shares.
 
 A neighbour's states are a tuple, and so are the costs: (open, extend, turn), of which a linear gap is the first.
-tests/test_kernel_tables.py checks that the choices agree with shared/alignments.py. Source of the recurrences: Petti et
-al. 2021, doi:10.1101/2021.10.23.465204.
+tests/test_cuda_without_a_gpu.py checks that the choices agree with shared/alignments.py. Source of the recurrences:
+Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 """
 
 import triton
