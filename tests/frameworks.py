@@ -75,9 +75,6 @@ DTYPES = ("float32", "float64")
 # the variants whose derivatives are written by hand: the first two, and no more
 BY_HAND = ("wavefront", "fused")
 
-# how far a result was from the reference at worst, in the units of the tolerances: (dtype, what) -> error
-worst_errors: dict[tuple[str, str], float] = {}
-
 # similarity, lengths, parameters, cotangent -> scores, gradients
 Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
 
@@ -210,9 +207,9 @@ def assert_parity(result: Result, expected: Result, dtype: str, temperature: Any
 
     bound = np.reshape([marginals_bound(dtype, *pair[1:]) for pair in pairs], scale.shape)[..., None, None]
     weight = np.abs(expected.cotangent)[..., None, None]
-    _assert_within("similarity", dtype, *_of("similarity", result, expected), weight, bound)
+    _assert_within("similarity", dtype, result.gradients["similarity"], expected.gradients["similarity"], weight, bound)
     for name in expected.gradients.keys() - {"similarity"}:
-        got, wanted = _of(name, result, expected)
+        got, wanted = result.gradients[name], np.asarray(expected.gradients[name])
         largest = np.maximum(1.0, np.max(np.abs(wanted), initial=0.0))
         _assert_within(name, dtype, got, wanted, largest, np.asarray(tolerance.gradient))
 
@@ -228,12 +225,6 @@ def _assert_within(
     excess = np.where(np.isfinite(error), error / bound, np.inf)
     at = np.unravel_index(np.argmax(excess), excess.shape)
     assert excess[at] <= 1.0, f"{what} is {got[at]!r} at {tuple(map(int, at))}, expected {wanted[at]!r} ({dtype})"
-    key = (dtype, what)
-    worst_errors[key] = max(worst_errors.get(key, 0.0), float(error.max()))
-
-
-def _of(name: str, result: Result, expected: Result) -> tuple[np.ndarray, np.ndarray]:
-    return result.gradients[name], np.asarray(expected.gradients[name])
 
 
 @functools.cache

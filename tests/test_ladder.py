@@ -306,20 +306,6 @@ def test_jax_wavefront_is_the_compilers_loop_without_a_native_call(problem):
     assert all(shape[-1] % PAIRS == 0 for shape in carried if shape)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["vmap", "wavefront"])
-def test_compiled_jax_code_does_not_grow_with_the_lengths(variant):
-    backend = FRAMEWORKS["jax"].backend
-    function = jax.jit(backend.pass_function("marginals", backend.function("smith_waterman", variant), compiled=False))
-
-    def lines(*shape: int) -> int:
-        similarity, lengths = jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((shape[0], 2), np.int32)
-        return len((function.lower(similarity, lengths).compile().as_text() or "").splitlines())
-
-    # enough pairs for more than one chunk at both sizes
-    assert lines(200, 512, 576) <= 1.1 * lines(200, 64, 72)
-
-
 @ONE
 @LAST_TWO
 def test_jax_has_custom_rules_for_the_derivatives(variant, problem):

@@ -8,8 +8,6 @@ Single pairs, shared parameters, the bundled globins and PyTorch's compiler have
 are compiled with little optimisation, its float32 cases of smith_waterman and fused as users compile them; PyTorch runs
 eagerly. PyTorch's batch_loop compiles its single pair through inductor by itself: that is done for one shape, and its
 other cases run inside a compile that only traces, on three pairs.
-
-Run with -s to see the worst errors, which stand beside the tolerances in shared/tolerances.py.
 """
 
 import functools
@@ -34,7 +32,6 @@ from frameworks import (
     reference_result,
     run,
     single,
-    worst_errors,
 )
 from gaps_by_position import EVERY as BY_POSITION
 from gaps_by_position import FRAMEWORK, GAPS, TURNS, VARIANT, outside
@@ -118,15 +115,6 @@ def check(
         if inputs.lengths is not None and gradient.ndim > 1:
             assert not gradient[outside(inputs)].any(), name
     return result
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _report() -> Iterator[None]:
-    """Print the worst errors of this module, which pytest shows with -s."""
-    worst_errors.clear()
-    yield
-    for (dtype, what), error in sorted(worst_errors.items()):
-        print(f"\nworst error, {dtype}, {what}: {error:.1e}", end="")
 
 
 @pytest.mark.parametrize(
