@@ -14,6 +14,7 @@ import pytest
 import compare
 from shared.bench.cases import Settings
 from shared.bench.questions.question import Question
+from shared.bench.record import Record
 from shared.bench.report import output_files
 from shared.bench.run import context, worker_handle
 from shared.problems import ANY_FILE, PROBLEMS
@@ -96,3 +97,21 @@ def assert_refused(ended: Ended, text: str) -> None:
     """Exit code 2 and one line with the text, before any worker starts."""
     assert ended.code == 2 and not ended.out
     assert len(ended.err) == 1 and ended.err[0].startswith("compare.py: error: ") and text in ended.err[0]
+
+
+def finished(folder: Path, *arguments: str) -> tuple[Ended, Record]:
+    """A run with these arguments, and its record, which it writes into the folder."""
+    path = folder / "run.json"
+    ended = run_here(*arguments, "--json", str(path))
+    assert ended.code == 0, ended.err
+    return ended, Record.read(path)
+
+
+def resumed(folder: Path, changed: Record | None = None) -> tuple[Ended, Record]:
+    """The run resumed, of which the record is what it has written or a changed one."""
+    path = folder / "run.json"
+    if changed:
+        changed.write(path)
+    ended = run_here("--resume", str(path))
+    assert ended.code == 0, ended.err
+    return ended, Record.read(path)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished import finished
 from hand_made import blocks_of_workers, case, facts, record, steady
+from in_process import finished
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS

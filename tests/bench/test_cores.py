@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from finished import finished, resumed
 from hand_made import case, ended, facts, plan_of, record, right
-from in_process import run_here, use_numpy_workers
+from in_process import finished, resumed, run_here, use_numpy_workers
 from numpy_worker import Backend
 from rendered import html_report
 from watched import started_workers

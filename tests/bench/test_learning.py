@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import recorded
 from command_line import without
-from finished import resumed
-from in_process import Ended, run_here, use_numpy_workers
+from in_process import Ended, resumed, run_here, use_numpy_workers
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record

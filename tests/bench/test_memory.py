@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished import finished
 from hand_made import case, ended, facts, record
-from in_process import run_here, use_numpy_workers
+from in_process import finished, run_here, use_numpy_workers
 from rendered import html_report
 
 from shared.bench.cases import Case, Settings

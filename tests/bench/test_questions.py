@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished import finished
 from hand_made import blocks, case, ended, record, right
-from in_process import assert_refused, run_here, use_numpy_workers
+from in_process import assert_refused, finished, run_here, use_numpy_workers
 from rendered import console_report, html_report, markdown_report
 
 from shared.bench.cases import BETWEEN, Settings

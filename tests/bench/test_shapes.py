@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished import finished
 from hand_made import case, ended, record
-from in_process import use_numpy_workers
+from in_process import finished, use_numpy_workers
 from numpy_worker import Backend
 from watched import started_workers
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finished import finished, resumed
 from hand_made import blocks_of_workers, case, record, steady
-from in_process import assert_refused, run_here, use_numpy_workers
+from in_process import assert_refused, finished, resumed, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
