@@ -1,7 +1,10 @@
-"""Small families for tests of learning, which are quick to train on."""
+"""Small families and batches for tests of learning, and the gradients that a trainer takes of a batch."""
+
+from typing import Any
 
 import numpy as np
 
+from shared.learning.batches import Batch
 from shared.learning.families import ALPHABET, Family
 
 
@@ -16,3 +19,27 @@ def made_up_family(name: str, seed: int = 0, sequences: int = 6, columns: int = 
         codes.append(changed[kept].astype(np.int32))
         places.append(kept.astype(np.int32))
     return Family(name, "", tuple(f"{name}/{number}" for number in range(sequences)), tuple(codes), tuple(places))
+
+
+def ragged(length: int, seed: int = 0, pairs: int = 4) -> Batch:
+    """Random pairs, the first of full length; the last only fills the batch."""
+    random = np.random.default_rng([seed, length])
+    first, second = random.integers(0, 20, (2, pairs, length)).astype(np.int32)
+    lengths = random.integers(3, length + 1, (pairs, 2)).astype(np.int32)
+    lengths[0], lengths[-1] = length, 0
+    partners = np.full((pairs, length), -1, np.int32)
+    for row, (rows, cols) in zip(partners, lengths, strict=True):
+        count = min(rows, cols) // 2
+        places = (np.sort(random.permutation(size)[:count]) for size in (rows, cols))
+        row[next(places)] = next(places)
+    return Batch(first, second, lengths, partners, (lengths[:, 0] > 0).astype(np.float32))
+
+
+def gradients_of_first_step(trainer: Any) -> dict[str, np.ndarray]:
+    """After one step: a tenth of the gradients is Adam's first moment."""
+    model, optimizer = trainer._trained
+    if isinstance(optimizer, tuple):  # optax's
+        from jax_impl.learning.models import weights_of
+
+        return {name: moment / 0.1 for name, moment in weights_of(optimizer[0].mu).items()}
+    return {name: optimizer.state[value]["exp_avg"].numpy() / 0.1 for name, value in model.named_parameters()}

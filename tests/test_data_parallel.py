@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up_families import made_up_family
-from ragged_batches import gradients_of_first_step, ragged
+from made_up_families import gradients_of_first_step, made_up_family, ragged
 from side_by_side_processes import run_together
 
 from shared.learning import training as loop

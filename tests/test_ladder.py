@@ -306,14 +306,6 @@ def test_jax_wavefront_is_the_compilers_loop_without_a_native_call(problem):
     assert all(shape[-1] % PAIRS == 0 for shape in carried if shape)
 
 
-@ONE
-@LAST_TWO
-def test_jax_has_custom_rules_for_the_derivatives(variant, problem):
-    small, large = traced(variant, 2, 3, problem=problem), traced(variant, 12, 9, problem=problem)
-    assert {equation.primitive.name for equation in equations(small)} & {"custom_jvp_call", "custom_vjp_call"}
-    assert variant == "wavefront" or len(list(equations(small))) == len(list(equations(large)))
-
-
 @STRUCTURE
 @LAST_TWO
 def test_torch_captures_one_opaque_operator_whatever_the_size(variant, problem):

@@ -25,7 +25,6 @@ from enumeration import PRICES, best_matches, number_of_alignments
 from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, run
 from test_best_alignment import best, worth
 
-from shared import reference
 from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substitution_matrix
 
 TEMPERATURE = 1e-3
@@ -47,16 +46,12 @@ WHOLE_GAPS = {
 }
 
 
-def named(*values: Any) -> Any:
-    return pytest.param(*values, id="-".join(str(value) for value in values))
-
-
 CASES = [(problem, options) for problem, described in PROBLEMS.items() for options in described.options]
 # those that Biopython computes too: there a gap always opens anew after one in the other direction
 EXACT_CASES = [(problem, options) for problem, options in CASES if options.get("penalize_turns", True)]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-EVERY = pytest.mark.parametrize(("problem", "options"), [named(*case) for case in CASES])
-EVERY_EXACT = pytest.mark.parametrize(("problem", "options"), [named(*case) for case in EXACT_CASES])
+EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
+EVERY_EXACT = pytest.mark.parametrize(("problem", "options"), EXACT_CASES, ids=str)
 
 
 class Pairs(NamedTuple):
@@ -117,27 +112,6 @@ def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, An
     return np.array([math.log(max(number, 1)) for number in numbers])
 
 
-# --- what a gap costs ---
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "cost"),
-    [
-        ("AACGG", "AAGG", 7),
-        ("AACCCGG", "AAGG", 7 + 2 + 2),
-        ("AAGG", "AACCCGG", 7 + 2 + 2),
-        ("AACGG", "AATGG", 7 + 7),  # a gap along the other sequence opens anew
-        ("AACCGG", "AATGG", 7 + 2 + 7),
-    ],
-)
-def test_a_gap_opens_once_and_extends_for_each_further_position(first, second, cost):
-    aligner = PairwiseAligner(mode="local", match_score=10, mismatch_score=-100, open_gap_score=-7, extend_gap_score=-2)
-    assert aligner.score(first, second) == 40 - cost
-    similarity = np.where(np.array(list(first))[:, None] == np.array(list(second)), 10.0, -100.0)
-    score = reference.smith_waterman_affine(similarity, gap_open=-7, gap_extend=-2, temperature=TEMPERATURE)
-    assert round(float(score), 1) == 40 - cost
-
-
 # --- scores ---
 
 
@@ -145,7 +119,8 @@ def test_a_gap_opens_once_and_extends_for_each_further_position(first, second, c
 @pytest.mark.parametrize("pairs", ["globins", "random"])
 @pytest.mark.parametrize(
     ("problem", "options", "gaps"),
-    [named(problem, options, gaps) for problem, options in EXACT_CASES for gaps in WHOLE_GAPS[problem]],
+    [(problem, options, gaps) for problem, options in EXACT_CASES for gaps in WHOLE_GAPS[problem]],
+    ids=str,
 )
 def test_smooth_and_best_scores_are_those_of_biopython(framework, pairs, problem, options, gaps):
     _, similarity, lengths = pairs_of(pairs)

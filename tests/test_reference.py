@@ -175,7 +175,8 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
     }
     gaps = {name: poisoned[name] for name in PRICES[problem]}
     given = np.where(outside, np.nan, similarity), lengths
-    scores, largest = (f(*given, **poisoned, **options) for f in (getattr(reference, problem), largest_of(problem)))
+    scores = score(problem, *given, **poisoned, **options)
+    largest = reference.largest_state(problem, *given, **poisoned, **options)
     gradients = reference.gradients(problem, *given, **poisoned, **options)
     best_scores, best_matches = reference.best_alignment(problem, *given, **gaps, **options)
     assert best_matches.dtype == bool
@@ -190,10 +191,6 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
         best, matches = reference.best_alignment(problem, pair, **alone, **options)
         assert best_scores[b] == best
         np.testing.assert_array_equal(best_matches[b], np.pad(matches, padding))
-
-
-def largest_of(problem: str) -> Any:
-    return lambda *arguments, **keywords: reference.largest_state(problem, *arguments, **keywords)
 
 
 @CASES

@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from command_line import run_compare, without
-from made_up_families import made_up_family
-from ragged_batches import gradients_of_first_step, ragged
+from made_up_families import gradients_of_first_step, made_up_family, ragged
 
 import jax_impl.learning
 import torch_impl.learning
