@@ -20,11 +20,11 @@ from rendered import html_report
 from watched import started_workers
 
 from shared.bench.cases import Case, Settings
-from shared.bench.measure.machine import usable_cores
+from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.processes import counts_of, write_inputs
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, compared
-from shared.bench.questions.threads import counts_up_to, label_of
+from shared.bench.questions.threads import label_of
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer
 from shared.bench.run.context import Run

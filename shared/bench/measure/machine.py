@@ -79,6 +79,11 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
+def counts_up_to(threads: int) -> list[int]:
+    """Return the powers of two below a number of threads, and that number."""
+    return [*(2**power for power in range((threads - 1).bit_length())), threads]
+
+
 def seconds_of_others(cores: list[int]) -> float | None:
     """CPU seconds since a fixed time that these cores have worked for programs that this one has not started; None
     where the system does not tell."""

@@ -13,12 +13,11 @@ import numpy as np
 
 from shared.bench.analysis.verdict import time_over
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.measure.machine import usable_cores
+from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
 from shared.bench.questions.question import TIMING, Able, Cases
-from shared.bench.questions.threads import counts_up_to
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
 from shared.bench.run.context import Run

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.bench.cases import Case, Settings
-from shared.bench.measure.machine import usable_cores
+from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
 from shared.bench.questions.question import Able, Cases
 from shared.bench.run.context import Run
@@ -71,8 +71,3 @@ class Threads(AxisQuestion):
 
 
 QUESTION = Threads()
-
-
-def counts_up_to(threads: int) -> list[int]:
-    """1, 2, 4, … and the largest."""
-    return [*(2**power for power in range((threads - 1).bit_length())), threads]
