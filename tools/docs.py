@@ -72,6 +72,7 @@ def _record(path: Path) -> Record:
     return Record.read(path)
 
 
+@functools.cache
 def _answer(path: Path) -> Answer:
     return QUESTIONS[_record(path).settings.question].answer(_record(path))
 
@@ -130,7 +131,7 @@ _ROWS = ((FIRST, _GRADIENT), ("vmap", _GRADIENT), *((row, name) for row in ("wav
 
 def headline(folder: Path) -> str:
     """A table of these rows on CPUs and GPUs, and at which sizes the winner changes."""
-    records = [Record.read(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
+    records = [_record(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
     runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
     on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
     rows = [
