@@ -17,6 +17,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report import output_files
 from shared.bench.run import context, worker_handle
+from shared.bench.run.worker_handle import Worker
 from shared.problems import ANY_FILE, PROBLEMS
 from shared.variants import Abilities
 
@@ -115,3 +116,15 @@ def resumed(folder: Path, changed: Record | None = None) -> tuple[Ended, Record]
     ended = run_here("--resume", str(path))
     assert ended.code == 0, ended.err
     return ended, Record.read(path)
+
+
+def started_workers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, Worker]]:
+    """Return a list that gets the framework, the threads and the handle of each worker that is started."""
+    started: list[tuple[str, int, Worker]] = []
+
+    def start(framework: str, command: Any, settings: Any, *given: Any, **options: Any) -> Worker:
+        started.append((framework, settings.threads, Worker(framework, command, settings, *given, **options)))
+        return started[-1][2]
+
+    monkeypatch.setattr(context, "Worker", start)
+    return started

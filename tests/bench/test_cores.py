@@ -14,10 +14,9 @@ import numpy as np
 import psutil
 import pytest
 from hand_made import case, ended, facts, plan_of, record, right
-from in_process import finished, resumed, run_here, use_numpy_workers
+from in_process import finished, resumed, run_here, started_workers, use_numpy_workers
 from numpy_worker import Backend
 from rendered import html_report
-from watched import started_workers
 
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import counts_up_to, usable_cores

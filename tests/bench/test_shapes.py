@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_made import case, ended, record
-from in_process import finished, use_numpy_workers
+from in_process import finished, started_workers, use_numpy_workers
 from numpy_worker import Backend
-from watched import started_workers
 
 import jax_impl.backend
 import torch_impl.backend

@@ -8,9 +8,8 @@ import in_process
 import pretended_transforms
 import pytest
 from hand_made import case, facts, record
-from in_process import Ended, run_here, use_numpy_workers
+from in_process import Ended, run_here, started_workers, use_numpy_workers
 from pretended_transforms import FATES
-from watched import started_workers
 
 from shared.bench.cases import Absence, Settings
 from shared.bench.questions import QUESTIONS, transforms

@@ -2,32 +2,35 @@
 
 import ctypes
 import dataclasses
-import importlib
 from collections import namedtuple
 from typing import Any
 
+import gpu_programs
 import jax
 import numpy as np
 import pytest
 import torch
-from torch._C import _dispatch_keys
+from triton import language as tl
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-import jax_impl.alignment
 import jax_impl.kernels.triton_binding as jax_calls
-import torch_impl.alignment
 import torch_impl.kernels.triton_binding as torch_calls
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.programs import TYPES, Kernel, Layout
-from torch_impl.kernels import cpp_binding, exact_pairs, fused, plain_calls
+from torch_impl.kernels import cpp_binding, exact_pairs
 
 # few lanes: small matrices have several strips, which the interpreter runs slowly
 torch_calls.forced_layout = jax_calls.forced_layout = Layout(4, 1)
 torch_calls.wrap_triton = lambda kernel: kernel  # PyTorch 2.11 wraps nothing that is interpreted
 
-_patch_lang = interpreter._patch_lang
+# Triton's interpreter takes most of its time for what is the same at each call: it is computed once
+_patch_lang, _make = interpreter._patch_lang, tl.tensor.__init__
+_agree, _broadcast = TritonSemantic.binary_op_type_checking_impl, TritonSemantic.broadcast_impl_value
 _patched: set[str] = set()  # names of modules
+_shapes: dict[Any, tuple[Any, Any]] = {}  # shape -> the same and its size, as Triton's language has them
+_numbers: dict[Any, Any] = {}  # number, and what it is combined with -> the number as a block
 
 
 def _patch_once(function: Any) -> Any:
@@ -38,7 +41,40 @@ def _patch_once(function: Any) -> Any:
     return interpreter._LangPatchScope()  # nothing is put back
 
 
-interpreter._patch_lang = _patch_once
+def _shape_once(self: Any, handle: Any, type: Any) -> None:
+    key = tuple(type.shape) if type.is_block() else ()
+    if key not in _shapes:
+        _make(self, handle, type)
+        _shapes[key] = self.shape, self.numel
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    self.shape, self.numel = _shapes[key]
+
+
+def _agree_quickly(self: Any, lhs: Any, rhs: Any, *rest: Any, **options: Any) -> Any:
+    """Two blocks of one type need no conversion; a number becomes the same block each time."""
+    place = 0 if isinstance(lhs, tl.tensor) else 1  # of a block
+    block, other = (lhs, rhs)[place], (lhs, rhs)[1 - place]
+    key = None
+    if isinstance(block, tl.tensor) and block.dtype in (tl.float32, tl.float64, tl.int32, tl.int64):
+        if not isinstance(other, tl.tensor):
+            key = repr(other), block.dtype, id(block.shape), rest, *options.items()
+        elif block.shape is other.shape and block.dtype is other.dtype:
+            return lhs, rhs
+    if key not in _numbers:
+        found = _agree(self, lhs, rhs, *rest, **options)
+        if key is None or found[place] is not block:  # it is converted too
+            return found
+        _numbers[key] = found[1 - place]
+    return (block, _numbers[key]) if place == 0 else (_numbers[key], block)
+
+
+def _broadcast_quickly(self: Any, lhs: Any, rhs: Any) -> Any:
+    return (lhs, rhs) if lhs.shape is rhs.shape else _broadcast(self, lhs, rhs)
+
+
+interpreter._patch_lang, tl.tensor.__init__ = _patch_once, _shape_once
+TritonSemantic.binary_op_type_checking_impl = _agree_quickly
+TritonSemantic.broadcast_impl_value = _broadcast_quickly
 # whether integers overflow is computed with each sum, and then told to nobody without Triton's option debug
 _builder = interpreter.interpreter_builder
 _builder.options = dataclasses.replace(_builder.options, sanitize_overflow=False)
@@ -50,16 +86,10 @@ def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("a kernel for CPUs was called")
 
-    # functions of the packages have the names of these modules
-    jax_best, torch_best = (importlib.import_module(f"{name}_impl.best_alignment") for name in ("jax", "torch"))
-    for module in (fused, torch_impl.alignment, torch_best, exact_pairs):
-        monkeypatch.setattr(module, "is_on_gpu", lambda similarity: isinstance(similarity, torch.Tensor))
-    for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
-        monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
+    gpu_programs.take_for_a_gpu(monkeypatch)
+    monkeypatch.setattr(exact_pairs, "is_on_gpu", lambda _: True)
     for name in ("score", "gradients", "tangents", "best"):
         monkeypatch.setattr(cpp_binding, name, never)
-    for module in (jax_impl.alignment, jax_best):
-        monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
 
 
 # of an operator, as NumPy arrays: arguments, of which values are (pairs, parameters), and results, or tangents of these
