@@ -300,12 +300,12 @@ def test_hard_dtw_is_the_best_alignment_behind_the_wall():
 
 
 def test_soft_dtw_in_jax_has_the_same_values_and_two_derivatives():
-    soft_dtw, direction = from_jax(on_the_page("jax_impl")["soft_dtw"]), ragged(seed=1)
+    of_jax, direction = from_jax(on_the_page("jax_impl")["soft_dtw"]), ragged(seed=1)
 
     def slopes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return lambda d: (torch.autograd.grad(function(d).sum(), d, create_graph=True)[0] * direction).sum((1, 2))
 
-    one, other = lambda d: soft_dtw(d, LENGTHS, 0.8), lambda d: of_each_pair(soft_dtw)(d, TEMPERATURE)
+    one, other = lambda d: of_jax(d, LENGTHS, 0.8), lambda d: of_each_pair(soft_dtw)(d, TEMPERATURE)
     with jax_impl.backend.precision("float64"):
         assert_same(one, other, [COSTS])
         assert_same(slopes(one), slopes(other), [COSTS])
