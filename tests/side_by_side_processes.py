@@ -44,5 +44,5 @@ def run_tests(name: str, folder: Path, *options: str, **variables: str) -> None:
     """Run the tests in a folder of this one, of which none may be skipped, in a process of its own."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(TESTS / name)]
     variables |= {"JAX_PLATFORMS": "cpu", "TMPDIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
-    (said,) = run_together([command], folder, 1500, **variables)
+    (said,) = run_together([command], folder, 900, **variables)
     assert " passed" in said and "skipped" not in said

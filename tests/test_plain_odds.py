@@ -82,8 +82,8 @@ def uniform() -> tuple[np.ndarray, np.ndarray]:
 def test_ordinary_input_is_held_by_plain_odds(problem, options, globins, uniform):
     assert assert_right(problem, options, uniform[0], -1.0, lengths=uniform[1]) == 0
     for gap in (-1.0, -3.0, -11.0):
-        # one of 14 pairs may be near a bound: vectors of another width round differently
-        assert assert_right(problem, options, globins[0], gap, lengths=globins[1]) <= 1
+        most = int((problem, gap) == ("needleman_wunsch", -11.0))  # one call for one pair, on CPUs without AVX-512
+        assert assert_right(problem, options, globins[0], gap, lengths=globins[1]) <= most
 
 
 @BY_POSITION
@@ -117,7 +117,7 @@ def test_a_direction_that_adds_up_along_the_alignment_is_right(problem, options)
     # its tangents sum up to a thousand times the result
     base = proteins(1000)[None]
     for gap in (-1.0, -11.0):
-        for similarity, layout, bound in ((base, 0, 5e-5), (base[:, :500, :500], ROWS, 1e-4)):
+        for similarity, layout, of_score, bound in ((base, 0, 1e-6, 5e-5), (base[:, :500, :500], ROWS, 2e-6, 1e-4)):
             before = cpp.exact_pairs()
             (t_score, product), (expected_t_score, expected) = (
                 Given(problem, similarity.astype(dtype), None, parameters_of(problem, gap), options, layout).product(
@@ -126,7 +126,7 @@ def test_a_direction_that_adds_up_along_the_alignment_is_right(problem, options)
                 for dtype in DTYPES
             )
             assert cpp.exact_pairs() == before
-            np.testing.assert_allclose(t_score, expected_t_score, rtol=2e-6)  # the expected number of matches
+            np.testing.assert_allclose(t_score, expected_t_score, rtol=of_score)  # the expected number of matches
             np.testing.assert_allclose(product, expected, rtol=0, atol=bound)
 
 

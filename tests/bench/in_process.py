@@ -88,7 +88,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
 
 @pytest.fixture
 def no_biopython(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process."""
+    """Make Biopython unimportable in this process."""
     for name in [name for name in sys.modules if name.split(".")[0] == "Bio"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "Bio", None)

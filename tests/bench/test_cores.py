@@ -120,7 +120,7 @@ def test_a_run_times_both_dtypes_on_as_many_cores_as_threads_and_goes_on(
 
 
 def pools(runner: CaseRunner, case: Case) -> dict[str, Any]:
-    """In a worker: its cores, and the threads that its framework computes with."""
+    """Count the cores of a worker and the threads that its framework computes with."""
     runner.prepare(case)
     if case.framework == "torch":
         return {"cores": usable_cores(), "threads": sys.modules["torch"].get_num_threads()}

@@ -34,7 +34,7 @@ _numbers: dict[Any, Any] = {}  # number, and what it is combined with -> the num
 
 
 def _patch_once(function: Any) -> Any:
-    """It searches the whole language at each call of a function in a kernel: once for a module is enough."""
+    """Patch each module once: Triton would search its whole language at each call of a function in a kernel."""
     if function.__module__ not in _patched:
         _patch_lang(function)
         _patched.add(function.__module__)
