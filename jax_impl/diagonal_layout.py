@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import SIMILARITY, Choice, Recurrence
-from shared.tolerances import LOWEST
+from shared.tolerances import LARGEST_SCALE, LOWEST
 
 LOG2_E = math.log2(math.e)
 # of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights
@@ -43,8 +43,15 @@ class DiagonalBatch:
             "cell": (0, 0),
         }
         self.parameters = parameters
-        self.s = self.skew(jnp.maximum(self.by_temperature(s), LOWEST))
-        scaled = {name: jnp.clip(self.by_temperature(parameters[name]), LOWEST, -LOWEST) for name in self.names}
+        lowest = LOWEST * jnp.maximum(jnp.minimum(1 / self.temperature, LARGEST_SCALE * self.temperature), 1)
+        self.lowest = self.tiled(lowest)  # (P * batch)
+
+        def limited(values: Array) -> Array:
+            limit = jnp.expand_dims(lowest, range(1, values.ndim))
+            return jnp.clip(self.by_temperature(values), limit, -limit)
+
+        self.s = self.skew(jnp.maximum(self.by_temperature(s), lowest[:, None, None]))
+        scaled = {name: limited(parameters[name]) for name in self.names}
         self.scaled, by_position = self.arranged(scaled)
         self.terms = {SIMILARITY: self.s, **by_position, **self.scaled}
         self.lengths = lengths.T  # (2, batch)

@@ -57,13 +57,18 @@ _scores = jax.jit(scores_of, static_argnums=(0, 1))
 def fill(batch: DiagonalBatch) -> list[Array]:
     """The states, in units of the temperature, as tables."""
 
+    scaled = {**batch.scaled, "lowest": batch.lowest}
+
+    def border(scaled: Parameters, d: Array) -> tuple[Any, ...]:
+        return batch.recurrence.border(scaled, d, scaled["lowest"])
+
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         largest, total = sum_of_odds(
             [batch.choice(choice, tables, batch.terms, d) for choice in batch.recurrence.states[k]]
         )
-        return jnp.where(batch.inside(d), largest + jnp.log(total), batch.recurrence.border(batch.scaled, d)[k])
+        return jnp.where(batch.inside(d), largest + jnp.log(total), border(scaled, d)[k])
 
-    return batch.forward(step, batch.border(batch.recurrence.border, batch.scaled))
+    return batch.forward(step, batch.border(border, scaled))
 
 
 class Ends:
@@ -77,13 +82,13 @@ class Ends:
             term = jnp.where(batch.may_end(d), 0.0, -jnp.inf).astype(batch.s.dtype)
             return [batch.choice(end, states, batch.terms, d) + term for end in ends]
 
-        lowest = jnp.full(batch.limit.shape, LOWEST, batch.s.dtype)
-        best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), lowest)
+        best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), batch.lowest)
         largest = best.reshape(batch.positions, batch.pairs).max(0)
         self.largest = batch.tiled(largest)
-        odds = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * lowest)
-        # as low as LOWEST in units of the temperature, or of the similarity
-        best = jnp.where(largest <= FORBIDDEN, LOWEST, largest * batch.temperature)
+        odds = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * batch.lowest)
+        # forbidden in units of the temperature, or of the similarity
+        forbidden = largest <= batch.lowest[: batch.pairs] / 2
+        best = jnp.where(forbidden, LOWEST, largest * batch.temperature)
         recurrence = batch.recurrence
         self.empty = recurrence.is_empty(best, batch.lengths)
         best = jnp.where(self.empty, recurrence.empty_score(batch.parameters, batch.lengths), best)

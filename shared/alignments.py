@@ -213,9 +213,9 @@ class Recurrence:
         ends = [values[0][number] for number in self.ends_among_choices] or states
         return states, ends[0] if len(ends) == 1 else smax(*ends)
 
-    def border(self, parameters: Mapping[str, Any], diagonal: Any) -> tuple[Any, ...]:
+    def border(self, parameters: Mapping[str, Any], diagonal: Any, lowest: Any = LOWEST) -> tuple[Any, ...]:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
-        value = LOWEST if self.border_terms is None else self._gaps(parameters, diagonal + 2)
+        value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
         return (value,) * len(self.states)
 
     def border_tangent(self, tangents: Mapping[str, Any], diagonal: Any) -> tuple[Any, ...]:

@@ -16,7 +16,9 @@ LARGEST_FILE_BYTES = 2**28
 # Nothing of a text file: all control characters but tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
-_PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip"}  # by how a file begins
+# Not read, by how a file begins
+_OTHERS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd", b"PK\x03\x04": "zip",
+           b"\xff\xfe": "UTF-16: save it as UTF-8", b"\xfe\xff": "UTF-16: save it as UTF-8"}  # fmt: skip
 
 # An error names at most so many records, and of each so many letters with so many positions.
 _MOST_LINES, _MOST_LISTED = 10, 4
@@ -62,9 +64,9 @@ def read_text(path: str | os.PathLike[str], kind: str, shortened: re.Pattern[str
         raise SequenceError(f"{quoted_path(path)}: expected a readable {kind} file, got: {reason}") from None
     except ValueError:  # a path with a NUL or an unpaired surrogate
         raise SequenceError(f"{quoted_path(path)}: expected a readable {kind} file, got an impossible path") from None
-    for beginning, packer in _PACKED.items():
+    for beginning, form in _OTHERS.items():
         if content.startswith(beginning):
-            raise SequenceError(f"{quoted_path(path)}: expected text, packed by gzip or not, got {packer}")
+            raise SequenceError(f"{quoted_path(path)}: expected text, packed by gzip or not, got {form}")
     if len(content) > LARGEST_FILE_BYTES:
         raise SequenceError(f"{quoted_path(path)}: expected at most {LARGEST_FILE_BYTES} bytes, got more")
     try:

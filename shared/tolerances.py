@@ -16,6 +16,11 @@ LOWEST = -1e20
 # a forbidden match or gap. A pair that has no other alignment scores 0 if local, -inf if global; its derivatives are 0.
 FORBIDDEN = LOWEST / 2
 
+# `wavefront` divides everything by the temperature T. Its lowest value is LOWEST / T, so that what is forbidden is
+# forbidden at every T, but for T > 1 LOWEST, and for T**2 < 1 / LARGEST_SCALE at most LARGEST_SCALE * T times LOWEST:
+# over T, as second derivatives meet it, and times the length of an alignment, that is finite in float32.
+LARGEST_SCALE = 1e13
+
 # A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
 LARGEST_GAP = 1e18
 

@@ -136,6 +136,7 @@ LETTERS_GOT = "expected letters A-Z or *, got"
 BAD_CONTENTS = {
     "no bytes": (b"", "expected at least 2 records, got an empty file"),
     "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", f"record 2 'b': {LETTERS_GOT} 'ÿ' at position 2"),
+    "UTF-16": (">a\nAC\n".encode("utf-16"), "expected text, packed by gzip or not, got UTF-16: save it as UTF-8"),
     "a file packed by bzip2": (bz2.compress(b">a\nAC\n"), "expected text, packed by gzip or not, got bzip2"),
     "a cut gzip file": (gzip.compress(b">a\nAC\n")[:-4], "expected a whole gzip file, got: Compressed file ended"),
     "terminal codes in a name": (b">a\x1b[31m\nAC\n>b\nAC\n", "expected text, got the control character '\\x1b'"),

@@ -158,6 +158,21 @@ def test_local_pairs_without_an_alignment_score_zero_with_zero_gradients(framewo
 
 
 @BOTH
+@EVERY
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_what_is_forbidden_does_not_depend_on_the_temperature(framework, problem, options, variant):
+    similarity = np.full((PAIRS, ROWS, COLS), -1e20)
+    similarity[:, [0, 1], [0, 3]] = 1.0  # between them a gap of two, just above what is forbidden
+    values = same_gaps(np.full(PAIRS, -2.4e19), [1e-6, 1e-3, 0.05, 1.0, 20.0, 1e6])
+    inputs = Inputs(similarity, np.tile(np.array([2, 4], np.int32), (PAIRS, 1)), values, np.ones(PAIRS))
+    expected = reference_result(inputs._replace(parameters=of_problem(inputs, problem)), problem, **options)
+    result = evaluate(framework, problem, options, inputs, "float32", variant)
+    np.testing.assert_allclose(result.score, expected.score, rtol=1e-5)
+    for name, gradient in result.gradients.items():
+        np.testing.assert_allclose(gradient, expected.gradients[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@BOTH
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_an_empty_matrix_or_batch_has_only_gaps(framework, problem):
     for number, shape in enumerate([(0, 5), (5, 0), (0, 0), (2, 0, 5), (0, 3, 4), (0, 0, 0)]):

@@ -192,13 +192,20 @@ def start_compiler(device: str) -> None:
 
 def compiler_is_off() -> str | None:
     """The switch that disables torch.compile, such as a user's file may set, if it is on."""
-    return "torch._dynamo.config.disable" if torch._dynamo.config.disable else None
+    if torch._dynamo.config.disable:
+        return "torch._dynamo.config.disable"
+    return "torch.compiler.set_stance('force_eager')" if _stance() == "force_eager" else None
+
+
+def _stance() -> str:
+    return torch._dynamo.eval_frame._stance.stance  # PyTorch has no public way to ask
 
 
 def settings() -> dict[str, Any]:
     """The settings of this process that a user's function may change, by name."""
     found: dict[str, Any] = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
     found |= {f"torch.backends.{name}": operator.attrgetter(name)(torch.backends) for name in _SWITCHES}
+    found["torch.compiler.set_stance()"] = _stance()
     found["torch.set_flush_denormal()"] = sys.float_info.min / 2 == 0.0  # PyTorch does not tell
     for config in (torch._dynamo.config, torch._inductor.config):
         found |= {f"{config.__name__}.{name}": value for name, value in config.get_config_copy().items()}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.alignments import RECURRENCES, SIMILARITY, Choice
-from shared.tolerances import LOWEST
+from shared.tolerances import LARGEST_SCALE, LOWEST
 from torch_impl import cuda_graph
 from torch_impl.kernels import openmp
 from torch_impl.recurrences import Parameters, Tensor
@@ -160,7 +160,8 @@ class DiagonalBatch:
         *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
         columns = zip(self.names, own, strict=True)
         self.parameters: Parameters = {n: v for n, v in columns if n not in self.matrices}
-        self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
+        self.lowest = LOWEST * (1 / self.temperature).minimum(LARGEST_SCALE * self.temperature).clamp_(min=1)
+        self.scaled = {n: (v / self.temperature).clamp(self.lowest, -self.lowest) for n, v in self.parameters.items()}
         # separately for rows and columns: whether an alignment may end in a cell is a condition on each
         i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
         may_end, last = self.recurrence.may_end, self.lengths - 1
@@ -172,10 +173,10 @@ class DiagonalBatch:
         cells = self.pack_all((s, *gaps))
         for name, own in cells.items():
             for chunk in self.chunks:
-                scaled = own[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
+                scaled = own[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
                 if name != SIMILARITY:
                     # or NaN where no gap can step would be overlooked
-                    self.temperature = self.temperature + 0 * scaled.clamp_(max=-LOWEST).amax(0)
+                    self.temperature = self.temperature + 0 * scaled.clamp_(max=-self.lowest).amax(0)
         self.s = cells[SIMILARITY]
         self.terms = {**cells, **self.scaled}
 
@@ -266,7 +267,7 @@ def _clear(numbers: Tensor, *masks: Tensor) -> None:
 def fill(batch: DiagonalBatch) -> list[Tensor]:
     """The states at temperature 1."""
     layout = batch.layout
-    states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal))
+    states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal, batch.lowest))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
     terms |= {name: batch.terms[name].split(layout.sizes) for name in batch.matrices}
     views, own = all_views(batch, states)

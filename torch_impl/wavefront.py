@@ -42,7 +42,7 @@ class Ends:
             worths = batch.choices(batch.recurrence.ends, states, batch.terms, chunk, keep=with_weights)
             for terms, at in zip(batch.end_terms, (batch.layout.i, batch.layout.j), strict=True):
                 worths.add_(terms.index_select(0, at[chunk.cells]))
-            largest.append(worths.amax((0, 1)).clamp_(min=LOWEST))
+            largest.append(worths.amax((0, 1)).clamp_(min=batch.lowest))
             odds = _exp_(worths.sub_(largest[-1]))
             sums.append(odds.sum((0, 1)))
             if with_weights:
@@ -54,8 +54,8 @@ class Ends:
         log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_odds
         recurrence = batch.recurrence
-        # as low as LOWEST in units of the temperature, or of the similarity
-        lowest = (highest * batch.temperature).masked_fill(highest <= FORBIDDEN, LOWEST)
+        # forbidden in units of the temperature, or of the similarity
+        lowest = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
         self.empty = recurrence.is_empty(lowest, batch.lengths)
         self.impossible = torch.zeros_like(self.empty)
         # global pairs whose every alignment is forbidden

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.bench.estimates import Count, Seconds
 from shared.problems import PROBLEMS
 from shared.problems.problem import BATCH, DATA, SINGLE
 
@@ -31,12 +32,12 @@ class Settings:
     dtype: str = "float32"
     arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; the others have their defaults
     seed: int = 0
-    threads: int = 1
-    compile_limit: float = 120.0  # seconds that a first call may take
-    budget: float = 300.0  # seconds for the whole run
+    threads: Count = 1
+    compile_limit: Seconds = 120.0  # that a first call may take
+    budget: Seconds = 300.0  # for the whole run
     precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
-    rounds: int = 12  # in each of them
+    rounds: Count = 12  # in each of them
     quick: bool = False  # without what takes long to compile
     processes: tuple[int, ...] | None = None  # of `processes`: their numbers, from 1 on; None: by the machine
     pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named

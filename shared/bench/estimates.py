@@ -34,6 +34,7 @@ _PRIOR, _CLIP = 2, 3.0
 
 # of what was timed: a record is read only if they are positive
 Seconds = Annotated[float, "positive"]
+Count = Annotated[int, "positive"]
 
 
 class Block(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared.bench.cases import Absence, Case, Settings
-from shared.bench.estimates import Block, Estimate, Seconds, median_time, of_processes
+from shared.bench.estimates import Block, Count, Estimate, Seconds, median_time, of_processes
 from shared.checks import is_finite
 from shared.file_writing import write_atomically
 from shared.problems import Inputs
@@ -39,7 +39,7 @@ class Facts:
     text: str
     shape: tuple[int, ...]  # of the largest array
     pairs: int | None  # None where it is one computation
-    work: int  # of one call
+    work: Count  # of one call
     parameters: dict[str, float]
     options: dict[str, Any]
     sha256: str  # of all arrays that the results depend on
@@ -101,7 +101,7 @@ class Result:
     peak_bytes: int | None = None
     input_bytes: int | None = None
     output_bytes: int | None = None
-    work: int | None = None
+    work: Count | None = None
     on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per worker
     kernels: int | None = None  # that a call launches on an accelerator
     blocks: list[Block] = field(default_factory=list)
@@ -237,7 +237,11 @@ class Record:
             version = stored.pop("schema_version", None) if isinstance(stored, dict) else None
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
-            return of_type(cls, stored)
+            record = of_type(cls, stored)
+            cases = [result.case for result in record.results]
+            if twice := next((case.title for case in cases if cases.count(case) > 1), None):
+                raise ValueError(f"results must be of different cases, got two of {twice}")
+            return record
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except (RecursionError, TypeError, ValueError) as error:
@@ -247,7 +251,7 @@ class Record:
 def of_type(kind: Any, value: Any, name: str = "") -> Any:
     """JSON as a value of a type: dataclasses, tuples, lists, dictionaries, unions of one type with None, and leaves.
 
-    Raises ValueError for a value of another type, a number that is not finite, and Seconds that are not positive.
+    Raises ValueError for a value of another type, a number that is not finite, or not positive where it has to be.
     """
     origin: Any = typing.get_origin(kind)
     arguments = typing.get_args(kind)
@@ -255,10 +259,10 @@ def of_type(kind: Any, value: Any, name: str = "") -> Any:
         return None if value is None else of_type(arguments[0], value, name)
     if kind is Any:
         return value
-    if kind == Seconds:
-        if not (seconds := of_type(float, value, name)) > 0:
-            raise ValueError(f"{name} must be positive, got {seconds!r}")
-        return seconds
+    if origin is typing.Annotated:
+        if not (number := of_type(arguments[0], value, name)) > 0:
+            raise ValueError(f"{name} must be positive, got {number!r}")
+        return number
     is_object = isinstance(kind, type) and dataclasses.is_dataclass(kind)
     length = len(getattr(kind, "_fields", ()))  # of a NamedTuple: a list of its fields in order
     form: Any = dict if is_object else list if origin is tuple or length else origin or kind
@@ -266,6 +270,13 @@ def of_type(kind: Any, value: Any, name: str = "") -> Any:
     if not fits or (form in (int, float) and not is_finite(value)) or (length and len(value) != length):
         of = f" of {length}" if length else ""
         raise ValueError(f"{name} must be {_FORMS[form]}{of}, got {reprlib.repr(value)}")
+    if is_object:
+        fields = dataclasses.fields(kind)
+        needed = {own.name for own in fields if own.default is own.default_factory is dataclasses.MISSING}
+        unknown = value.keys() - {own.name for own in fields}
+        for wrong, how in ((needed - value.keys(), "lacks"), (unknown, "has no field")):
+            if wrong:
+                raise ValueError(f"{name or 'it'} {how} {', '.join(sorted(wrong))}")
     if is_object or length:
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = value.items() if is_object else zip(hints, value, strict=True)

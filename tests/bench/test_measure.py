@@ -33,6 +33,7 @@ from shared.bench.measure.machine import best_rate, different_environments, mach
 from shared.bench.measure.measured_code import code_hash
 from shared.bench.measure.memory import peak_bytes
 from shared.bench.measure.variables import changed, disabling, recorded, warnings
+from shared.bench.worker.commands import outcome
 from shared.problems import own_file
 from tools import docs
 
@@ -164,14 +165,44 @@ def test_clocks_and_power_are_those_of_the_gpu_at_work(tmp_path: Path, monkeypat
 # environment variables and settings that change what is measured
 
 
-@pytest.mark.parametrize("name", ["JAX_DISABLE_JIT", "TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
-def test_a_variable_that_disables_a_compared_compiler_is_refused(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(name, "1")
-    assert_refused(run_here("--size", "6x7"), f"{name}=1, in the environment, disables the compiler that is compared: "
-                   f"unset it, as by: env -u {name} python compare.py ...")  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "on", "off"),
+    [
+        ("JAX_DISABLE_JIT", "1", "0"),
+        ("TORCH_COMPILE_DISABLE", "1", "true"),  # PyTorch takes "1" alone for on
+        ("TORCHDYNAMO_DISABLE", "1", "true"),
+        ("TORCH_COMPILE_OVERRIDE_BACKENDS", ">=0:eager", ""),
+    ],
+)
+def test_a_variable_that_disables_a_compared_compiler_is_refused(
+    name: str, on: str, off: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(name, on)
+    where = f"{name}={on}, in the environment, disables the compiler that is compared: "
+    assert_refused(run_here("--size", "6x7"), f"{where}unset it, as by: env -u {name} python compare.py ...")
     assert disabling(["torch" if name.startswith("JAX") else "jax"]) is None
-    monkeypatch.setenv(name, "0" if name.startswith("JAX") else "true")  # PyTorch takes "1" alone for on
+    monkeypatch.setenv(name, off)
     assert disabling(["jax", "torch"]) is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "disabled", "switch"),
+    [
+        (jax_impl.backend, jax.disable_jit, "jax_disable_jit"),
+        (torch_impl.backend, partial(torch._dynamo.config.patch, disable=True), "torch._dynamo.config.disable"),
+        (
+            torch_impl.backend,
+            partial(torch.compiler.set_stance, "force_eager"),
+            "torch.compiler.set_stance('force_eager')",
+        ),
+    ],
+)
+def test_a_function_that_disables_its_compiler_fails_its_case(backend: Any, disabled: Any, switch: str):
+    commands: Any = SimpleNamespace(backend=backend, start_compiler_before=lambda *_: None, measure=lambda _: {})
+    assert outcome(commands, "measure", case("torch", "vmap"), {})["status"] == "ok"
+    with disabled():
+        done = outcome(commands, "measure", case("torch", "vmap"), {})
+    assert done["status"] == "failed" and f"{switch} is set, which disables the compiler" in done["reason"]
 
 
 OWN = """
@@ -237,6 +268,7 @@ SETTINGS: dict[str, tuple[Any, Any]] = {  # name: how it is set, and to which va
     "torch.is_anomaly_enabled()": (torch.autograd.set_detect_anomaly, True),
     "torch.are_deterministic_algorithms_enabled()": (torch.use_deterministic_algorithms, True),
     "torch.set_flush_denormal()": (torch.set_flush_denormal, True),
+    "torch.compiler.set_stance()": (torch.compiler.set_stance, "force_eager"),
     "torch.backends.mkldnn.enabled": (lambda value: torch._C._set_mkldnn_enabled(value), False),
 }
 
@@ -269,7 +301,7 @@ def test_variables_are_recorded_and_those_that_change_times_warned_of(monkeypatc
     given = {
         "JAX_DEBUG_NANS": "1", "XLA_FLAGS": "--xla_dump_to=/home/ann/dump --x='/home/ann lee/my dump' --y=\"/a b/c\"",
         "JAX_PLATFORMS": "cpu", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2", "NVIDIA_VISIBLE_DEVICES": "all",
-        "EDITOR": "vi", "TORCH_HOME": r"/opt/my\ torch/here", "TORCH_COMPILE_OVERRIDE_BACKENDS": ">0:eager",
+        "EDITOR": "vi", "TORCH_HOME": r"/opt/my\ torch/here", "TORCHINDUCTOR_FREEZING": "1",
     }  # fmt: skip
     for name in recorded():
         monkeypatch.delenv(name)
@@ -277,11 +309,11 @@ def test_variables_are_recorded_and_those_that_change_times_warned_of(monkeypatc
         monkeypatch.setenv(name, value)
     assert recorded() == {
         "JAX_DEBUG_NANS": "1", "LD_PRELOAD": "libjemalloc.so.2", "TORCH_HOME": "here",
-        "TORCH_COMPILE_OVERRIDE_BACKENDS": ">0:eager", "XLA_FLAGS": "--xla_dump_to=dump --x='my dump' --y=\"c\"",
+        "TORCHINDUCTOR_FREEZING": "1", "XLA_FLAGS": "--xla_dump_to=dump --x='my dump' --y=\"c\"",
     }  # fmt: skip
     (line,) = warnings(recorded(), {})
     assert line.startswith("The environment has variables that change times: JAX_DEBUG_NANS=1, LD_PRELOAD=libjemalloc")
-    assert "TORCH_COMPILE_OVERRIDE_BACKENDS=>0:eager, XLA_FLAGS=" in line and "TORCH_HOME" not in line
+    assert "TORCHINDUCTOR_FREEZING=1, XLA_FLAGS=" in line and "TORCH_HOME" not in line
     assert not list(warnings({"TORCH_HOME": "torch"}, {"jax_log_compiles": "True"}))
 
 

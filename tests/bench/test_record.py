@@ -63,8 +63,10 @@ def test_every_field_is_tried_above():
     ("change", "text"),
     [
         ({"schema_version": SCHEMA_VERSION - 1}, f"expected schema_version {SCHEMA_VERSION}, got {SCHEMA_VERSION - 1}"),
-        ({"colour": "blue"}, "unexpected keyword argument 'colour'"),
-        ({"results": [{}]}, "missing 1 required positional argument: 'case'"),
+        ({"colour": "blue"}, "it has no field colour"),
+        ({"results": [{}]}, "results lacks case"),
+        ({"results": [{"case": CASE}] * 2}, "results must be of different cases, got two of JAX vmap score, 6x7"),
+        ({"settings": {"budget": -1}}, "budget must be positive, got -1"),
         ({"settings": {"question": "how much"}}, "unknown question 'how much'"),
         ({"results": [{"case": CASE | {"variant": "fastest"}}]}, "unknown variant 'fastest'"),
         ({"results": [{"case": CASE | {"input": "single"}}]}, "unknown input 'single'"),

@@ -7,16 +7,20 @@ from typing import Any
 
 from shared.problems.own_file import SET_BY_FILES
 
-# switches that disable a compiler, with its framework, and the values that each framework takes for on
-_DISABLING = {"JAX_DISABLE_JIT": "jax", "TORCH_COMPILE_DISABLE": "torch", "TORCHDYNAMO_DISABLE": "torch"}
-_ON = {"jax": ("y", "yes", "t", "true", "on", "1"), "torch": ("1",)}
+# what disables or replaces a compiler: its framework, and the values for which it does
+_DISABLING = {
+    "JAX_DISABLE_JIT": ("jax", "y|yes|t|true|on|1"),
+    "TORCH_COMPILE_DISABLE": ("torch", "1"),
+    "TORCHDYNAMO_DISABLE": ("torch", "1"),
+    "TORCH_COMPILE_OVERRIDE_BACKENDS": ("torch", ".+"),
+}
 # these make calls slower or faster, as measured or as their documentation says
 _TIMED = re.compile(
     r"JAX_(DEBUG_NANS|DEBUG_INFS|DISABLE_MOST_OPTIMIZATIONS|CHECK_TRACER_LEAKS|ENABLE_CHECKS|"
     r"DEFAULT_MATMUL_PRECISION|ENABLE_X64)|TORCH\..+|XLA_FLAGS|LIBTPU_INIT_ARGS|LD_PRELOAD|MALLOC_\w+|GLIBC_TUNABLES|"
     r"(OMP|KMP|GOMP)_(?!NUM_THREADS)\w+|MKL_(?!NUM_THREADS)\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|"
     r"PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_LOGS|TORCH_SHOW_\w+|TORCHINDUCTOR_(CUDAGRAPHS|MAX_AUTOTUNE|FREEZING|CPP_\w+)|"
-    r"TORCH_COMPILE_OVERRIDE_BACKENDS|TRITON_INTERPRET|ATEN_CPU_CAPABILITY|DNNL_\w+|ONEDNN_\w+"
+    r"TRITON_INTERPRET|ATEN_CPU_CAPABILITY|DNNL_\w+|ONEDNN_\w+"
 )
 _RECORDED = re.compile(r"(JAX|XLA|(PY)?TORCH|TORCHINDUCTOR|TORCHDYNAMO|G?OMP|KMP|MKL|NVIDIA|CUDA|TRITON|MALLOC)_\w+")
 # set by container images, or by the benchmark for its workers, whatever the user has set
@@ -31,9 +35,9 @@ _FOLDERS = re.compile(r"""(?<=")~?/[^"]*/|(?<=')~?/[^']*/|(?<![\w.])~?/(?:\\.|[^
 
 def disabling(frameworks: Sequence[str]) -> str | None:
     """Return what to tell a user whose environment disables what is compared, or None."""
-    for name, framework in _DISABLING.items():
+    for name, (framework, on) in _DISABLING.items():
         value = os.environ.get(name, "")
-        if framework in frameworks and value.lower() in _ON[framework]:
+        if framework in frameworks and re.fullmatch(on, value.lower()):
             where, how = "in the environment", f"unset it, as by: env -u {name} python compare.py ..."
             if name in SET_BY_FILES:
                 where, how = f"set by {SET_BY_FILES[name]}", "remove it there"
