@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import pytest
 import torch
 
@@ -25,10 +26,18 @@ gc.set_threshold(50_000, 20, 20)
 # XLA optimises little, to compile faster; tests of what users get ask for AS_BY_DEFAULT (frameworks.py)
 QUICKLY = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 QUICKLY += " --xla_cpu_parallel_codegen_split_count=1"  # each process of the suite has one core
+# what XLA compiles is kept for the other tests, processes and runs: that is most of a JAX test's time
+KEPT = {
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "xla"),
+    "jax_persistent_cache_min_compile_time_secs": 0.0,
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
+    for name, value in KEPT.items():
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)  # for child processes
+    # on a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces
     if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         if QUICKLY not in os.environ.get("XLA_FLAGS", ""):

@@ -58,7 +58,7 @@ RUNGS = {
 # a case of these takes milliseconds in any size
 CHEAP = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]
 # pairs of a ragged batch for PyTorch's batch_loop, which traces each by itself
-EMPTY_AND_PARTIAL = (1, 4, 5)
+EMPTY_AND_PARTIAL = (1, 5)
 
 # (framework, variant, problem, options, gaps by position, size, dtype)
 Case = tuple[Any, ...]
