@@ -7,7 +7,7 @@ READY := .venv/installed
 READY_FOR_CUDA := .venv/installed-for-cuda
 endif
 
-.PHONY: install compare test test-slow test-all lint docs record validate cuda-check cuda-check-tests cuda-check-kernels gpu
+.PHONY: install compare test test-all lint docs record validate cuda-check cuda-check-tests cuda-check-kernels gpu
 
 compare: $(READY)
 	$(PYTHON) compare.py
@@ -16,11 +16,9 @@ install: $(READY)
 
 # Every kind of check, in minutes
 test: MARKED = not slow and not cuda
-test-slow: MARKED = slow and not cuda
-test test-slow: $(READY)
+test-all: MARKED = not cuda
+test test-all: $(READY)
 	$(PYTHON) -m pytest -q -m '$(MARKED)' --numprocesses 2 --dist loadfile --no-loadscope-reorder
-
-test-all: test test-slow
 
 lint: $(READY)
 	$(PYTHON) -m ruff format --check .

@@ -37,7 +37,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("framework", "count", "devices", "checks"),
     [
-        ("torch", 3, 1, FEW),
+        ("torch", 2, 1, FEW),
         ("jax", 2, 1, FEW),
         pytest.param("torch", 3, 1, ("check_steps",), marks=SLOW),
         pytest.param("jax", 2, 1, ("check_steps",), marks=SLOW),

@@ -236,8 +236,9 @@ def test_a_process_that_is_killed_ends_the_worker_with_its_name(tmp_path: Path):
         worker.stop()
 
 
+@pytest.mark.slow
 @needs_two_cores
-@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_two_processes_measure_their_shards_and_train_together(framework: str, tmp_path: Path):
     asked = ("--size", "6x7", "--batch", "5", "--pass", f"score,{STEP}", "--workers", "1", "--rounds", "1")
     done, made = finished(tmp_path, "processes", "--framework", framework, *asked)
