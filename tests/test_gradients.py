@@ -34,7 +34,11 @@ CHEAP = [case for case in itertools.product(FRAMEWORKS, BY_HAND) if case != ("ja
 REST = [case for case in [*NUMBERS, *BY_POSITION] if case not in LAST_AND_GAPS]
 SECOND = [
     *((*which, *case) for which in CHEAP for case in LAST_AND_GAPS),
-    *((*which, *case) for which in CHEAP if which[0] == "torch" for case in REST),
+    *(
+        pytest.param("torch", variant, *case, marks=[slow] * (variant == "fused" and case == BY_POSITION[0]))
+        for variant in BY_HAND
+        for case in REST
+    ),
     ("torch", "diagonal_loop", *TURNS[3]),
     ("torch", "cell_loop", *TURNS[4]),
     *(("jax", "wavefront", *case) for case in (LAST[-1], TURNS[4])),

@@ -26,6 +26,10 @@ INSIDE = (np.arange(6)[:, None] < LENGTHS[:, :1, None]) & (np.arange(5) < LENGTH
 PADDED = np.where(INSIDE, MATRICES, np.nan)
 VECTOR = np.where(INSIDE, generator.normal(size=MATRICES.shape), np.nan).astype(np.float32)
 
+CASES = [
+    *((name, ()) for name in PROBLEMS),
+    pytest.param("needleman_wunsch", ("gap",), marks=pytest.mark.slow),  # test_gradients.py has it in the default tier
+]
 needs_fused = pytest.mark.skipif(
     "fused" not in torch_impl.variants("smith_waterman"), reason="the native kernels are absent"
 )
@@ -36,7 +40,7 @@ def wanted(problem: str, **gaps: np.ndarray) -> np.ndarray:
     return reference.hessian_vector_product(problem, *zeros, LENGTHS, **gaps)["similarity"]
 
 
-@pytest.mark.parametrize(("problem", "names"), [*((name, ()) for name in PROBLEMS), ("needleman_wunsch", ("gap",))])
+@pytest.mark.parametrize(("problem", "names"), CASES)
 @pytest.mark.parametrize("variant", BY_HAND)
 @FRAMEWORK
 def test_products_are_the_references_whatever_stands_outside_lengths(framework, variant, problem, names):

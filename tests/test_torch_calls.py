@@ -120,9 +120,10 @@ def test_a_gap_by_position_may_have_any_strides(variant):
 
 def test_a_plain_call_takes_a_gap_by_position_by_the_short_way(monkeypatch):
     s, gap = torch.randn(2, 2, 3, 4)
-    wanted = reference.smith_waterman(s.numpy(), None, gap=gap.numpy())
+    wanted = reference.smith_waterman(s.numpy(), None, gap=gap.numpy(), end="match")
     monkeypatch.setattr(alignment, "_fused", None)
-    np.testing.assert_allclose(torch_impl.smith_waterman(s, gap=gap, variant="fused").numpy(), wanted, rtol=1e-5)
+    scores = torch_impl.smith_waterman(s, gap=gap, end="match", variant="fused")
+    np.testing.assert_allclose(scores.numpy(), wanted, rtol=1e-5)
     for other in (gap.double(), gap.numpy(), gap[0], torch.tensor(-1.0)):
         arguments = operator_calls.score, "smith_waterman", {"end": "any"}, s, None, {"gap": other, "temperature": 1.0}
         assert plain_calls.plain_call(*arguments, str) is None
@@ -131,10 +132,11 @@ def test_a_plain_call_takes_a_gap_by_position_by_the_short_way(monkeypatch):
 def test_the_short_way_records_a_gap_by_position():
     s, gap = torch.randn(2, 2, 3, 4, dtype=torch.float64)
     gap.requires_grad_()
-    (slope,) = torch.autograd.grad(torch_impl.smith_waterman(s, gap=gap).sum(), gap)
-    equal([slope], [reference.gradients("smith_waterman", s, None, gap=gap.detach())["gap"]])
-    (slope,) = torch.autograd.grad((s * torch_impl.marginals(torch_impl.smith_waterman, s, gap=gap)).sum(), gap)
-    wanted = reference.hessian_vector_product("smith_waterman", s, s, None, gap=gap.detach())["gap"]
+    align, numbers = functools.partial(torch_impl.smith_waterman, end="match"), {"gap": gap.detach(), "end": "match"}
+    (slope,) = torch.autograd.grad(align(s, gap=gap).sum(), gap)
+    equal([slope], [reference.gradients("smith_waterman", s, None, **numbers)["gap"]])
+    (slope,) = torch.autograd.grad((s * torch_impl.marginals(align, s, gap=gap)).sum(), gap)
+    wanted = reference.hessian_vector_product("smith_waterman", s, s, None, **numbers)["gap"]
     equal([slope], [wanted], 1e-8)
 
 
