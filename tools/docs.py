@@ -161,24 +161,24 @@ def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
 
 
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
-    """Who is faster by what factors in how many of some comparisons, and by what factor at most where nobody is."""
+    """Say who is faster by what factors, and in how many of some comparisons nobody is, by what factor at most."""
     if not comparisons_of_row:
         return "not yet run"
     factors: dict[str, list[float]] = {}
-    limits: list[float] = []
+    unclear: list[float] = []
     for comparison in comparisons_of_row:
         assert comparison.ratio is not None, "it has been looked for"
         if comparison.ratio.outcome == "different" and not comparison.is_negligible:
             factors.setdefault(FRAMEWORKS[comparison.results[0].case.framework], []).append(comparison.ratio.value)
         else:
-            limits.append(comparison.ratio.most)
+            unclear.append(max(comparison.ratio.value, 1 / comparison.ratio.value))
     parts = []
     for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
         ends = " to ".join(dict.fromkeys(map(factor_text, (min(values), max(values)))))
         parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
-    if limits:
-        count = f"{len(limits)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
-        parts.append(f"no clear winner in {count}\n(at most {factor_text(max(limits))}×)")
+    if unclear:
+        count = f"{len(unclear)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
+        parts.append(f"no clear winner in {count}\n(measured within {factor_text(max(unclear))}×)")
     return "\n".join(parts)
 
 

@@ -409,7 +409,10 @@ def test_what_is_computed_changes_the_hash_and_names_and_formatting_do_not(
 
 def test_every_page_says_once_that_the_code_has_changed_since(tmp_path: Path):
     made = record(*(steady(case(name, variant), 0.25) for name in ("jax", "torch") for variant in ("vmap", "fused")))
-    path, line = tmp_path / "recorded.json", "Measured before the code of JAX (vmap) and PyTorch changed."
+    path, line = (
+        tmp_path / "recorded.json",
+        "Measured before the code of this project for JAX (vmap) and PyTorch changed.",
+    )
 
     def told() -> list[int]:
         made.write(path)

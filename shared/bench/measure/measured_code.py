@@ -42,7 +42,7 @@ def warnings(record: Record) -> list[str]:
         names = [variant for variant, known in own.items() if code_hash(framework, variant, *where) != known]
         which = f" ({', '.join(names)})" if len(names) < len(own) else ""
         changed += [f"{FRAMEWORKS[framework]}{which}"] if names else []
-    return [f"Measured before the code of {' and '.join(changed)} changed."] if changed else []
+    return [f"Measured before the code of this project for {' and '.join(changed)} changed."] if changed else []
 
 
 @functools.cache
