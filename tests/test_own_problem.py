@@ -227,7 +227,7 @@ def test_the_example_is_right_in_both_frameworks(framework: str, dtype: str):
         assert_right(problem, computed(framework, EXAMPLE, given, pass_name, framework == "jax"), given, pass_name)
 
 
-@FRAMEWORK
+@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
 def test_gradients_have_zeros_where_nothing_depends_and_that_of_one_array_has_its_shape(mine: Path, framework: str):
     problem, given = made(mine)
     result = computed(framework, mine, given, "gradient", compiled=True)

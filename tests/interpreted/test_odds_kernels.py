@@ -221,7 +221,7 @@ def direction(arrays: Any) -> np.ndarray:
 @pytest.mark.parametrize(
     ("which", "chunk", "framework"),
     [
-        pytest.param(*case, marks=SLOW if number > 1 else ())
+        pytest.param(*case, marks=SLOW if number else ())
         for number, case in enumerate(zip(CALLS, 2 * CHUNKS, 3 * ("torch", "jax"), strict=True))
     ],
 )
