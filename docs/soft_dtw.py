@@ -21,7 +21,7 @@ def inputs(seed):
 
 
 def reference(x, y):
-    """What both frameworks must compute: in NumPy, slow and obvious."""
+    """The soft-DTW recurrence in NumPy, slow and obvious: both frameworks must compute the same."""
     r = np.full((len(x) + 1, len(y) + 1), np.inf)
     r[0, 0] = 0
     for i, j in np.ndindex(len(x), len(y)):
@@ -49,7 +49,7 @@ def jax_function(x, y):
 
 
 def torch_function(x, y):
-    """The same as a Python loop. Runs as it is, and under torch.compile, which unrolls it and takes its time."""
+    """Soft-DTW as a Python loop: runs eagerly, or under torch.compile, which unrolls it and compiles slowly."""
     import torch
 
     rows = torch.arange(len(x), device=x.device)

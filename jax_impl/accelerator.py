@@ -35,7 +35,7 @@ def peak_bytes(
 
 
 def device_name(device: str) -> str:
-    """What an accelerator is called."""
+    """Return the name of an accelerator."""
     return _own(device).device_kind
 
 

@@ -27,7 +27,7 @@ if _no_kernels:
 
 
 def absent_on(device: str) -> dict[str, str]:
-    """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels; tries the C++ compiler, once."""
+    """Return the variants that are absent on "cpu" or "cuda", with the reason. Tries the C++ compiler, once."""
     reason = cpp.why_unusable()
     if reason:
         ABSENT["fused"] = reason

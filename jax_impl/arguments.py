@@ -33,7 +33,7 @@ def see(argument: Any) -> checks.Seen:
 
 
 def computed_dtype(dtype: Any) -> str:
-    """In which a similarity is computed: float64 stays itself in JAX's 64-bit mode, all else is float32."""
+    """Return the dtype of the computation: float64 for float64 in JAX's 64-bit mode, float32 for all else."""
     return str(canonicalize_dtype("float64")) if str(dtype) == "float64" else "float32"
 
 
@@ -43,7 +43,7 @@ def widened(similarity: jax.Array) -> jax.Array:
 
 
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
-    """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
+    """Mask (*batch, rows, cols) of the cells inside lengths (*batch, 2)."""
     axes = lengths.ndim - 1
     i = jax.lax.broadcasted_iota(lengths.dtype, (*[1] * axes, rows, 1), axes)
     j = jax.lax.broadcasted_iota(lengths.dtype, (*[1] * axes, 1, cols), axes + 1)

@@ -127,7 +127,7 @@ def _directional(lengths: Array, gradients: Arrays, direction: Sequence[Any]) ->
 
 
 def _along(lengths: Array, gradient: Array, tangent: Array) -> Array:
-    """What one number of each pair, or one matrix, contributes to the tangent of its score."""
+    """The contribution of one argument, a number per pair or a matrix, to the tangents of the scores."""
     if gradient.ndim < lengths.ndim:
         return gradient * tangent
     # the gradients are 0 outside lengths, but a tangent may be anything there

@@ -156,7 +156,7 @@ class DiagonalBatch:
         return -back, -shift
 
     def count(self, choice: Choice, name: str, d: Any) -> Any:
-        """How often a term is added in a choice: by the choice itself, and within the border value that it reads."""
+        """Count how often a choice adds a term: by itself, and within the border value that it reads."""
         own = float(name in choice.terms)
         if name in self.matrices or not choice.neighbour:
             return own

@@ -92,7 +92,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """Which variants the benchmark may ask for."""
+    """Return the variants that the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

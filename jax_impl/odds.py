@@ -264,7 +264,7 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
 
 
 class Ends:
-    """Where alignments end: Z = odds * 2^exponent of each pair, from the sums of each block, and whether it holds."""
+    """The end sums Z = odds * 2^exponent of each pair, from the sums of each block, and whether they hold."""
 
     def __init__(self, batch: OddsBatch, exponents: Array, sums: Array, totals: Array) -> None:
         self.batch = batch

@@ -62,7 +62,7 @@ def left_keeps(last: States, border: tuple) -> tuple[States, States]:
 
 
 def up_keeps(last: States, border: tuple) -> tuple[States, States]:
-    """Even parity: the upper neighbours keep their position, the left ones are one position back."""
+    """The left and upper neighbours at even parity: the upper keep their position, the left are one back."""
     left = [
         jnp.concatenate([jnp.full_like(state[:1], value), state[:-1]])
         for state, value in zip(last, border, strict=True)

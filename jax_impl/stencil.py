@@ -91,7 +91,7 @@ def _gradient(function: Callable[..., jax.Array], w: jax.Array, cotangent: jax.A
 
 
 def abilities(device: str) -> Abilities:
-    """Which variants the benchmark may ask for."""
+    """Return the variants that the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

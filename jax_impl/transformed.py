@@ -24,7 +24,7 @@ if jax.__version_info__ < (0, 11):  # half of the time; JAX 0.11 has no such opt
 
 
 def transformed(name: str, f: Function, given: Given) -> Array:
-    """What a transform makes of f, as an array of the shape of what it gives; all but an export under jax.jit."""
+    """Apply a transform to f, and return its result as an array; under jax.jit, but for an export."""
     asked = TRANSFORMED[name]
     if asked in _EXPORTS:
         return asked(f, given)

@@ -72,7 +72,7 @@ def fill(batch: DiagonalBatch) -> list[Array]:
 
 
 class Ends:
-    """Where alignments end: the scores, and the probabilities of the ends."""
+    """The scores, and the probability of each end of an alignment."""
 
     def __init__(self, batch: DiagonalBatch, states: list[Array]) -> None:
         self.batch, self.states, ends = batch, states, batch.recurrence.ends

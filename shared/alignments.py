@@ -57,7 +57,7 @@ class Choice(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where an alignment may end, and what its score is the smooth maximum of in each of these cells."""
+    """The cells where an alignment may end, and the values whose smooth maximum there is its score."""
 
     where: str
     choices: tuple[Choice, ...]  # the states of the cell, or choices of the first state
@@ -92,17 +92,17 @@ class Alignment(NamedTuple):
 
 
 def _diagonal(state: int, *terms: str, **when: Any) -> Choice:
-    """From the cell (i-1, j-1)."""
+    """A choice that continues from the cell (i-1, j-1)."""
     return Choice("diagonal", state, terms, tuple(when.items()))
 
 
 def _left(state: int, *terms: str, **when: Any) -> Choice:
-    """From the cell (i, j-1)."""
+    """A choice that continues from the cell (i, j-1)."""
     return Choice("left", state, terms, tuple(when.items()))
 
 
 def _up(state: int, *terms: str, **when: Any) -> Choice:
-    """From the cell (i-1, j)."""
+    """A choice that continues from the cell (i-1, j)."""
     return Choice("up", state, terms, tuple(when.items()))
 
 

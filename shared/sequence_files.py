@@ -90,7 +90,7 @@ def raise_faults(path: str | os.PathLike[str], faults: Sequence[str]) -> None:
 
 
 def letters_at(letters: str, wrong: Sequence[int]) -> str:
-    """What came: the letters at these indices, each with its positions."""
+    """Describe the letters at these indices, each with its positions, for an error."""
     positions: dict[str, list[str]] = {}
     for index in wrong:
         positions.setdefault(letters[index], []).append(str(index + 1))

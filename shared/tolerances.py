@@ -50,7 +50,7 @@ DIFFERENCE_STEP = 1e-5
 
 
 class Tolerance(NamedTuple):
-    """How far a value may be from the float64 reference."""
+    """The largest errors allowed against the float64 reference."""
 
     score: float  # relative to max(|score|, temperature)
     marginals: float  # absolute; marginals lie between 0 and 1

@@ -35,14 +35,14 @@ class Given(NamedTuple):
 
 
 def on_device(given: Given, place: Callable[[np.ndarray], Any]) -> Given:
-    """The same batch as arrays of a framework."""
+    """Convert a batch to arrays of a framework."""
     parameters = {name: place(value) for name, value in given.parameters.items()}
     similarity, lengths, _, cotangent, direction = given
     return Given(place(similarity), place(lengths), parameters, place(cotangent), place(direction))
 
 
 class Transform(NamedTuple):
-    """How it is written in each framework; None where there is no such thing, or nothing else than in another row."""
+    """A transform's code in each framework; None where it does not exist, or is that of another row."""
 
     gives: str
     jax: str | None
@@ -82,7 +82,7 @@ TRANSFORMS = {
 
 
 def wanted(problem: str, given: Given, **options: Any) -> dict[str, np.ndarray]:
-    """What the reference says, in float64, by what a transform gives. given: NumPy arrays."""
+    """The reference's float64 results, by the kind of result that a transform gives. given: NumPy arrays."""
     similarity, lengths, parameters, cotangent, direction = given
     own = {**parameters, **options}
     scores = getattr(reference, problem)(similarity, lengths, **own)
@@ -107,7 +107,7 @@ def wanted(problem: str, given: Given, **options: Any) -> dict[str, np.ndarray]:
 
 
 def fault(gives: str, got: np.ndarray, right: np.ndarray) -> str | None:
-    """What is wrong with a result; None if it is right. right: as `wanted` has it."""
+    """Describe what is wrong with a result; None if it is right. right: from `wanted`."""
     if got.shape != right.shape:
         return f"shape {got.shape}, expected {right.shape}"
     if not np.isfinite(got).all():

@@ -33,7 +33,7 @@ class Abilities(NamedTuple):
     slow_compiler: str | None = None  # why nothing is compiled where a minute has to do
 
     def as_json(self) -> dict[str, Any]:
-        """As plain dictionaries."""
+        """Convert to plain dictionaries."""
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in self._asdict().items()}
 
     def why_not(self, variant: str, pass_name: str, compiled: bool) -> str | None:

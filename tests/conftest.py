@@ -27,10 +27,8 @@ gc.set_threshold(50_000, 20, 20)
 QUICKLY = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 QUICKLY += " --xla_cpu_parallel_codegen_split_count=1"  # each process of the suite has one core
 # what XLA compiles is kept for the other tests, processes and runs: that is most of a JAX test's time
-KEPT = {
-    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "xla"),
-    "jax_persistent_cache_min_compile_time_secs": 0.0,
-}
+KEPT = {"jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache" / "xla"),
+        "jax_persistent_cache_min_compile_time_secs": 0.0}  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def one_torch_thread() -> Iterator[None]:
-    """Because the suite runs a process per core and the eager loops are small steps."""
+    """Use one thread: the suite runs a process per core, and eager loops take small steps."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -117,7 +117,7 @@ def best_matches(
 
 
 def number_of_alignments(problem: str, rows: int, cols: int, **options: Any) -> int:
-    """How many alignments there are, by known formulas; both lengths must be positive.
+    """The number of alignments, by known formulas; both lengths must be positive.
 
     Global: the Delannoy number. Local: a Delannoy number of walks from each first match to each end. Affine without
     the other order of turns: one alignment for each chain of at least two cells, so that Vandermonde's sum counts them.
@@ -265,7 +265,7 @@ def _delannoy(size: int) -> np.ndarray:
 
 @functools.cache
 def _delannoy_from_each_start(size: int) -> np.ndarray:
-    """At [a, b]: the number of walks from each corner of (0, 0) to (a, b) to each of these that can follow."""
+    """The number at [a, b] of walks from each corner of (0, 0) to (a, b) to each of these that can follow."""
     walks = _delannoy(size)
     for axis in (0, 0, 1, 1):  # once over the ends, once over the starts
         walks = walks.cumsum(axis=axis)

@@ -36,7 +36,7 @@ def ragged(length: int, seed: int = 0, pairs: int = 4) -> Batch:
 
 
 def gradients_of_first_step(trainer: Any) -> dict[str, np.ndarray]:
-    """After one step: a tenth of the gradients is Adam's first moment."""
+    """The gradients of the first step, from Adam's first moment, which is a tenth of them."""
     model, optimizer = trainer._trained
     if isinstance(optimizer, tuple):  # optax's
         from jax_impl.learning.models import weights_of

@@ -42,7 +42,7 @@ Costs = Mapping[str, np.ndarray]
 
 
 def address(value: Any) -> int:
-    """Where an array is; 0 for None; a number as it is."""
+    """The address of an array; 0 for None; a number as it is."""
     return value.ctypes.data if isinstance(value, np.ndarray) else value or 0
 
 

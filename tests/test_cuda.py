@@ -81,7 +81,7 @@ def inputs_of(
 def assert_right(
     framework: str, problem: str, variant: str, passes: tuple[str, ...], inputs: AlignmentInputs, cells: int = CELLS
 ) -> None:
-    """By the gate of the comparison. cells: that the reference walks at most; whole pairs, or they are cut."""
+    """Judge results by the comparison's gate. cells: that the reference walks at most; larger pairs are cut."""
     expected = reference_results(problem, inputs, passes, cells, whole=cells)
     for pass_name in passes:
         result = computed(framework, problem, variant, pass_name, inputs)

@@ -134,7 +134,7 @@ def test_ctrl_c_ends_the_step_at_work_and_makes_the_page_of_what_there_is(tmp_pa
     assert log.read_text() == printed
 
 
-def test_without_a_gpu_there_is_one_line(tmp_path, monkeypatch, capsys):
+def test_cuda_check_says_in_one_line_that_there_is_no_gpu(tmp_path, monkeypatch, capsys):
     nvidia_smi(tmp_path, monkeypatch, "exit 9")
     assert main(["--folder", str(tmp_path / "none")]) == 3
     assert "no CUDA device" in capsys.readouterr().err
@@ -184,7 +184,7 @@ def test_a_wrong_argument_is_told(wrong, capsys):
     assert f"expected {kernel_times.FORM}, for example {kernel_times.EXAMPLE}, not {wrong!r}" in capsys.readouterr().err
 
 
-def test_without_a_gpu_kernel_times_says_so(capsys, monkeypatch):
+def test_kernel_times_says_that_there_is_no_gpu(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert kernel_times.main([kernel_times.EXAMPLE]) == 3
     assert " sees no cuda device " in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_graphs_that_are_not_in_use_and_a_first_try_make_room():
     assert len(Graph.made) == 3
 
 
-def test_without_others_to_drop_memory_that_is_too_small_is_an_error():
+def test_too_little_memory_is_an_error_where_no_graph_can_be_dropped():
     Graph.is_full = True
     with pytest.raises(torch.OutOfMemoryError):
         replay()

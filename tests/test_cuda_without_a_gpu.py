@@ -101,7 +101,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_without_triton_fused_is_absent_on_a_gpu_with_a_reason(framework, monkeypatch):
+def test_fused_is_absent_on_a_gpu_with_a_reason_where_triton_is_missing(framework, monkeypatch):
     package, backend = FRAMEWORKS[framework]
     assert "fused" not in backend.absent_on("cuda")
     monkeypatch.setattr(triton_kernels.importlib.util, "find_spec", lambda name: None)

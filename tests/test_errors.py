@@ -140,7 +140,7 @@ def alignment(framework: str, problem: str) -> Callable[..., Any]:
 @FRAMEWORK
 @pytest.mark.parametrize(("problem", "error", "text", "arguments"), each_once(), ids=[case[2] for case in each_once()])
 def test_bad_arguments_raise_one_text_in_both_frameworks(problem, error, text, arguments, framework):
-    """By NumPy's arrays as by the framework's own, and in marginals too."""
+    """Bad NumPy arrays and the framework's own are refused alike, in marginals too."""
     package, backend = FRAMEWORKS[framework]
     assert raised(alignment(framework, problem), **arguments) == (error, text)
     with backend.precision("float64"):

@@ -107,7 +107,6 @@ SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}
 PLAIN_LOOPS = {"jax": jax_impl.plain_loops, "torch": torch_impl.plain_loops}
 SLOWLY = [pytest.param(problem, marks=pytest.mark.slow) for problem in PROBLEMS if problem != "smith_waterman"]
-EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 ONE = pytest.mark.parametrize("problem", ["smith_waterman", *SLOWLY])  # the others in the slow tier
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 LAST_TWO = pytest.mark.parametrize("variant", BY_HAND)
@@ -333,7 +332,7 @@ def test_torch_calls_one_operator_for_each_order(variant, problem):
     assert called == [first, second, third if variant == "fused" else [*second, f"{variant}_tangents"]]
 
 
-@EVERY
+@pytest.mark.parametrize("problem", PROBLEMS)
 @FRAMEWORK
 def test_auto_is_the_last_rung(framework, problem):
     package, backend = FRAMEWORKS[framework]

@@ -89,7 +89,7 @@ print(*sorted((name, KERNELS[name].cache_key) for name in sorted(KERNELS, revers
 
 
 def test_every_process_looks_for_a_kernel_under_the_same_key():
-    """By itself, Triton's key of a kernel depends on which others a process has used before."""
+    """Triton's own key of a kernel depends on which others a process has used before."""
     ways = ([], ["backwards"])
     ran = [subprocess.Popen([sys.executable, "-c", KEYS, *way], cwd=ROOT, stdout=subprocess.PIPE) for way in ways]
     forwards, backwards = [process.communicate()[0] for process in ran]

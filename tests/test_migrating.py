@@ -171,7 +171,7 @@ def of_each_pair(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def assert_same(one: Callable[..., Tensor], other: Callable[..., Tensor], values: Sequence[Tensor]) -> None:
-    """The same scores, and the same derivatives for every value through a random cotangent."""
+    """Assert equal scores, and equal derivatives for every value through a random cotangent."""
     results = []
     for function in (one, other):
         inputs = [value.detach().clone().requires_grad_() for value in values]

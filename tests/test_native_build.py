@@ -54,7 +54,7 @@ def use_compiler(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> 
 
 @pytest.fixture
 def compilations(tmp_path, monkeypatch) -> Callable[[], int]:
-    """How many libraries a slow compiler has made."""
+    """Count the libraries that a slow compiler has made."""
     lines = tmp_path / "compilations"
     count = f'case "$*" in *-shared*) echo x >> {lines}; sleep 0.5;; esac'
     use_compiler(monkeypatch, tmp_path, f'{count}\nexec $COMPILER "$@"')
@@ -262,7 +262,7 @@ def test_only_what_is_called_is_compiled(package, cache, tmp_path, monkeypatch):
         ("jax_impl", "CXX", "{0}/compiler", "compiler cannot compile C++17: exit status 1; name another compiler in"),
     ],
 )
-def test_without_a_compiler_that_works_auto_warns_once_and_still_works(
+def test_auto_warns_once_and_still_works_where_no_compiler_works(
     package, name, value, reason, tmp_path, cache, monkeypatch
 ):
     tried = tmp_path / "tried"

@@ -67,7 +67,7 @@ def batch_of(similarity: Any, gaps: Any, temperatures: Any, problem: str, length
 
 
 def hold(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> tuple[list[bool], list[bool]]:
-    """Which pairs hold in odds: for their scores, and for their gradients."""
+    """Tell which pairs hold in odds: for their scores, and for their gradients."""
     recurrence, similarity = recurrence_of(problem, options), inputs.similarity.astype(np.float32)
     if framework == "jax":
         values = {name: jnp.asarray(value, jnp.float32) for name, value in inputs.parameters.items()}

@@ -42,7 +42,7 @@ def slow_in_jax(case: tuple[Any, ...], is_default: bool) -> Any:
 
 
 def kinds_of(problem: str) -> list[dict[str, str]]:
-    """How the parameters are given: all in one way, the first per pair and the others shared, and one alone."""
+    """The ways to give the parameters: all alike, the first per pair and the others shared, and one alone."""
     names = list(PROBLEMS[problem].parameters)
     ways = [dict.fromkeys(names, kind) for kind in ("number", "shared", "per pair")]
     ways.append(dict.fromkeys(names, "shared") | {names[0]: "per pair"})

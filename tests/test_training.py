@@ -20,7 +20,7 @@ from shared import reference
 from shared.learning import training as loop
 from shared.learning.batches import Batch
 from shared.learning.job import DOUBT, Job
-from shared.learning.training import Training, fit, print_progress, validation_batches
+from shared.learning.training import Training, fit, validation_batches
 from shared.learning.weights import MODELS, initial_weights, raw_gap
 
 TRAINERS: dict[str, Any] = {"jax": jax_impl.learning.Trainer, "torch": torch_impl.learning.Trainer}
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(framework, tm
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_equinox_or_optax_one_line_says_what_to_install(tmp_path: Path):
+def test_one_line_says_what_to_install_where_equinox_or_optax_is_missing(tmp_path: Path):
     for absent in ("equinox", "optax"):
         folder = tmp_path / absent
         folder.mkdir()
@@ -339,18 +339,3 @@ def test_each_seed_and_epoch_draws_other_pairs_and_validation_none():
     assert len({*drawn}) == len(drawn) >= 4
     (first,), (again,) = validation_batches(VALIDATION), validation_batches(VALIDATION)
     assert first.pairs == again.pairs
-
-
-def test_long_sequences_give_fewer_pairs(monkeypatch: pytest.MonkeyPatch):
-    # all there are, so many, and those of about 22 × 22 cells
-    for pairs, cells, expected in ((40, 10**6, 15), (4, 10**6, 4), (40, 1500, 3)):
-        monkeypatch.setattr(loop, "PAIRS", pairs)
-        monkeypatch.setattr(loop, "CELLS", cells)
-        assert len(validation_batches(VALIDATION)[0].pairs) == expected
-
-
-def test_progress_is_one_line_on_standard_error(capsys):
-    fit(Training(Fake(), TRAIN, VALIDATION, JOB), print_progress)
-    out, err = capsys.readouterr()
-    first, _, last = err.splitlines()
-    assert out == "" and first.startswith("epoch   1   loss ") and last.endswith("at most 0 s left")

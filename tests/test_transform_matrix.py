@@ -72,7 +72,7 @@ def assert_right(got: np.ndarray, gives: str, problem: str) -> None:
 
 @pytest.fixture
 def compiled_without_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What composes is decided before it, by what traces."""
+    """Skip inductor: whether a transform works is decided before it, by what traces."""
     monkeypatch.setattr(torch_impl.transformed, "BACKEND", "eager")
     torch._dynamo.reset()
 

@@ -300,7 +300,7 @@ USE = "use 'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
 
 @pytest.fixture
 def batch_loop_only_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without inductor, which the result does not depend on here."""
+    """Skip inductor, on which the result does not depend here."""
     monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
     torch_impl.sweeps.forget_compiled()
     yield

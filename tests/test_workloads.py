@@ -17,7 +17,6 @@ import torch_impl.stencil
 from shared.bench.cases import Settings
 from shared.checks import CannotDifferentiate
 from shared.problems import PROBLEMS
-from shared.problems.linear_regression import NOISE, TRUE_A, TRUE_B
 from shared.problems.problem import UnusableInput
 from shared.reference.linear_regression import START, fit, least_squares
 from shared.reference.stencil import gradient, stencil
@@ -55,15 +54,6 @@ def assert_right(problem: str, result: np.ndarray, given: Any, pass_name: str) -
     verdict = PROBLEMS[problem].judge(pass_name, result, expected, given, str(given.arguments(pass_name)[0].dtype))
     assert verdict.passed, verdict.text
     return verdict
-
-
-def test_the_points_are_drawn_from_the_documented_line():
-    given = inputs(FIT, (200_000,))
-    assert given.x.min() >= 0 and given.x.max() < 1
-    residual = given.y - TRUE_A * given.x - TRUE_B
-    assert abs(residual.mean()) < 5e-3 and residual.std() == pytest.approx(NOISE, rel=0.01)
-    assert least_squares(given.x, given.y) == pytest.approx([TRUE_A, TRUE_B], abs=0.02)
-    assert not np.array_equal(*(inputs(FIT, seed=seed).x for seed in (1, 2)))
 
 
 def test_a_step_of_the_reference_goes_down_the_slope_of_the_error():
@@ -254,16 +244,6 @@ REFUSED = [
 def test_inputs_without_a_usable_reference_are_refused(problem, size, arguments, text):
     with pytest.raises(UnusableInput, match=text):
         PROBLEMS[problem].reference_results(inputs(problem, size, **arguments), PROBLEMS[problem].passes)
-
-
-def test_a_new_shape_has_a_point_or_a_column_less():
-    given = inputs(FIT, epochs=77)
-    after = given.resized(2)
-    assert np.array_equal(after.x, given.x[:-2]) and np.array_equal(after.y, given.y[:-2])
-    assert given.work == after.work == 77
-    given = inputs("stencil")
-    after = given.resized(1)
-    assert np.array_equal(after.w, given.w[:, :-1]) and (given.work, after.work) == (20, 15)
 
 
 @BOTH

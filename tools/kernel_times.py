@@ -33,7 +33,7 @@ FLUSHED = 1 << 28
 
 
 class Asked(NamedTuple):
-    """What is timed. layout: the library's, or with a chunk of one's own."""
+    """A call to time. layout: the library's, or one with a chunk of the user's."""
 
     function: str
     call: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
 
 def asked(text: str) -> Asked:
-    """What an argument asks for."""
+    """Parse a command-line argument."""
     chunk = r"(?:/(\d+)x(8|16|32)x(\d+)(?:x([124]))?)?"
     found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+){chunk}", text)
     if not found or found[1] not in ALIGNMENTS:

@@ -28,7 +28,7 @@ def peak_bytes(
 
 
 def device_name(device: str) -> str:
-    """What an accelerator is called."""
+    """Return the name of an accelerator."""
     return torch.cuda.get_device_name(device)
 
 

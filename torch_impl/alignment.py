@@ -31,7 +31,7 @@ if _no_kernels:
 
 
 def absent_on(device: str) -> dict[str, str]:
-    """The same for "cpu" or "cuda". For a CPU it tries the C++ compiler, once."""
+    """Return the variants that are absent on "cpu" or "cuda", with the reason; for a CPU, tries the compiler once."""
     if device != "cpu":
         reason = triton_kernels.why_absent()
         return {"fused": reason} if reason else {}
@@ -195,8 +195,8 @@ def _by_engine(
     lengths: Any,
     parameters: dict[str, Any],
 ) -> Tensor:
-    """What an engine, which masks what lies outside lengths by itself, gives for similarity, lengths, values and gaps
-    by position."""
+    """Call an engine, which masks what lies outside lengths by itself, with similarity, lengths, values and gaps by
+    position."""
     arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
     values, gaps = columns_and_gaps(arguments.parameters, s.shape[:-2])

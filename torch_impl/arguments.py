@@ -86,7 +86,7 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
 
 
 def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:
-    """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
+    """Mask (*batch, rows, cols) of the cells inside lengths (*batch, 2)."""
     i, j = torch.arange(rows, device=lengths.device), torch.arange(cols, device=lengths.device)
     return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 

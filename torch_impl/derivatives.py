@@ -76,7 +76,7 @@ def scores_of(
 
 
 def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Tensor:
-    """The same under the compiler, where a Function has a first derivative only, and neither vmap nor jvp.
+    """Scores under torch.compile, where a Function has a first derivative only, and neither vmap nor jvp.
 
     It would silently drop a second derivative. So of torch.func.grad's levels the last sees a linear
     function, whose coefficients are the gradients at the level below; the Function has to be differentiated there.
@@ -241,7 +241,7 @@ class _Tangents(torch.autograd.Function):
 
 
 class _ScoreForward(_Score):
-    """For forward mode alone."""
+    """The scores' Function for forward mode alone."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:

@@ -29,7 +29,7 @@ NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
 
 
 class Layout(NamedTuple):
-    """Where the cells of the first rows x cols of a matrix with `width` columns and `area` cells are packed."""
+    """The packed places of the cells of the first rows x cols of a matrix with `width` columns and `area` cells."""
 
     i: Tensor  # (cells,)
     j: Tensor
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
     splits: dict[str, list[int]]  # neighbour -> sizes for split; every second piece is the slots of a diagonal
 
     def views(self, states: Tensor, neighbour: str) -> tuple[Tensor, ...]:
-        """For each anti-diagonal the states (slots, batch) of its cells' neighbours."""
+        """The states (slots, batch) of the neighbours of each anti-diagonal's cells."""
         return states.split(self.splits[neighbour])[1::2]
 
 

@@ -17,7 +17,7 @@ REMEDY = "make DTensors of all tensors, or of none"
 
 
 def is_dtensor(value: Any) -> bool:
-    """By the name of its type: builds of PyTorch without torch.distributed have no such type to import."""
+    """Tell a DTensor by its type's name: PyTorch built without torch.distributed has no such type to import."""
     return type(value).__name__ == "DTensor"
 
 
@@ -85,7 +85,7 @@ class _Whole(torch.autograd.Function):
 
 
 class _Own(torch.autograd.Function):
-    """What this process has of a DTensor, whose gradient is a DTensor with the placements given."""
+    """This process's part of a DTensor, whose gradient is a DTensor with the placements given."""
 
     @staticmethod
     def forward(ctx: Any, whole: Any, placements: Sequence[Any]) -> Tensor:

@@ -77,7 +77,7 @@ def _eager_step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: Tenso
 
 
 def _step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: Tensor) -> Line:
-    """The same in the form that the compiler can look into."""
+    """A step of gradient descent in a form that torch.compile can trace."""
     d_a, d_b = torch.func.grad(_error, argnums=(0, 1))(a, b, x, y)
     return a - learning_rate * d_a, b - learning_rate * d_b
 
@@ -159,7 +159,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """Which variants the benchmark may ask for."""
+    """Return the variants that the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

@@ -59,7 +59,7 @@ def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
 
 
 def _decay(values: Tensor) -> Tensor:
-    """By how many bits the gaps of a block make odds smaller or larger, (batch,); values end with the temperature."""
+    """The bits by which the gaps of a block change odds, (batch,); values end with the temperature."""
     return (values[:, :-1].sum(1) / values[:, -1]).abs() * (BLOCK * math.log2(math.e))
 
 
@@ -198,12 +198,12 @@ class OddsBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """1 for cells inside lengths and 0 for those behind them, (BLOCK, some positions, batch); 1 in all others."""
+        """Mask (BLOCK, some positions, batch): 1 inside lengths, 0 behind them; 1 at all other positions."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
     def is_last(self, number: int) -> Tensor:
-        """1 for the last cells inside lengths, 0 for all others, (BLOCK, P * batch)."""
+        """Mask (BLOCK, P * batch) of the last cells inside lengths."""
         return (self.last == self.diagonals[number]).to(self.last.dtype).flatten(1)
 
     def total(self, rows: Tensor, number: int, result: Tensor) -> None:

@@ -62,7 +62,7 @@ def _gradient(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
 
 
 def abilities(device: str) -> Abilities:
-    """Which variants the benchmark may ask for."""
+    """Return the variants that the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

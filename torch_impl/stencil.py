@@ -118,7 +118,7 @@ def _gradient(function: Callable[..., Tensor], w: Tensor, cotangent: Tensor) -> 
 
 
 def abilities(device: str) -> Abilities:
-    """Which variants the benchmark may ask for."""
+    """Return the variants that the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

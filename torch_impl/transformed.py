@@ -22,7 +22,7 @@ BACKEND = "inductor"  # of torch.compile
 
 
 def transformed(name: str, f: Function, given: Given) -> Tensor:
-    """What a transform makes of f, as a tensor of the shape of what it gives."""
+    """Apply a transform to f, and return its result as a tensor."""
     return TRANSFORMED[name](f, given)
 
 

@@ -63,7 +63,7 @@ def under_forward_mode() -> bool:
 
 
 def differentiated(*tensors: torch.Tensor) -> str | None:
-    """How a derivative of these is taken around this call, other than by autograd: for shared.checks.transform_text."""
+    """Say how a call is differentiated other than by autograd, for shared.checks.transform_text; None if it is not."""
     if under_derivative_transform():
         return "differentiated by torch.func"
     return "differentiated in forward mode" if _is_dual(*tensors) else None
@@ -77,7 +77,7 @@ def _is_dual(*tensors: torch.Tensor) -> bool:
 
 
 def _unmapped(tensor: torch.Tensor) -> torch.Tensor:
-    """What torch.func.vmap maps, if it is that: PyTorch cannot look for the tangent of one of its slices."""
+    """The whole tensor that torch.func.vmap maps: PyTorch cannot look for the tangent of one of its slices."""
     while _functorch.is_batchedtensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor

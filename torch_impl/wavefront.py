@@ -79,7 +79,7 @@ def _exp_(values: Tensor) -> Tensor:
 
 
 def weigh(batch: DiagonalBatch, states: list[Tensor], chunk: Chunk) -> list[Tensor]:
-    """For each state the weights of its choices in some of the cells, (choices, cells, batch)."""
+    """The weights of each state's choices in some of the cells, (choices, cells, batch)."""
     return [batch.choices(choices, states, batch.terms, chunk).softmax(0) for choices in batch.recurrence.states]
 
 

@@ -131,7 +131,7 @@ def _product(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Ar
 
 
 def _program(made: Callable[..., Program], call: cpp.Call, similarity: Array) -> Program:
-    """Of tangents, whose matrices lie as those of similarities."""
+    """Return the program of a pass that takes tangents, whose strides are those of the similarity."""
     dtype, shape, strides, has_lengths = _described(similarity)
     return made(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity))
 
@@ -276,7 +276,7 @@ def _find(kernel: bytes, capability: int, found: Any) -> int:
 
 
 def _interpreter(run: Callable[[Kernel, int, list[tuple[bool, int, int]]], None]) -> Any:
-    """As C++ calls it; the text of an error must outlive the call."""
+    """Wrap a function for a call from C++; the text of an error must outlive the call."""
 
     def interpret(kernel: bytes, grid: int, count: int, kinds: Any, values: Any, sizes: Any) -> int | None:
         try:

@@ -30,7 +30,7 @@ class Gaps(eqx.Module):
         self.gap_open = self.gap_extend = jnp.zeros(())
 
     def gaps(self) -> tuple[Array, Array]:
-        """What opening and extending a gap adds, both below 0."""
+        """The scores of opening and of extending a gap, both below 0."""
         return jax.nn.log_sigmoid(-self.gap_open), jax.nn.log_sigmoid(-self.gap_extend)
 
 

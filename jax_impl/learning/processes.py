@@ -33,7 +33,7 @@ class Processes:
         self.shards = self.mesh.size
 
     def from_first(self, call: Callable[[], Any]) -> Any:
-        """What call() returns in process 0, which alone makes it, in every process. What it raises is raised in all."""
+        """Call in process 0 alone, and return the result, or raise the error, in every process."""
         outcome = pickle.dumps(outcome_of(call)) if self.index == 0 else b""
         length = int(multihost_utils.broadcast_one_to_all(np.int32(len(outcome))))
         padded = np.frombuffer(outcome.ljust(length, b"\0"), np.uint8)

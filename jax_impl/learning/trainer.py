@@ -44,7 +44,7 @@ Array = jax.Array
 
 
 class Trained(NamedTuple):
-    """What a step changes."""
+    """The state that a training step changes."""
 
     model: Any
     optimizer: Any
@@ -132,7 +132,7 @@ class Trainer:
 
     @property
     def gaps(self) -> tuple[float, float]:
-        """What opening and extending a gap adds."""
+        """The scores of opening and of extending a gap."""
         with self._settings():
             gap_open, gap_extend = self._trained.model.gaps()
         return float(gap_open), float(gap_extend)

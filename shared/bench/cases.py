@@ -63,7 +63,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """How progress and errors name this case."""
+        """The case's name in progress and errors."""
         where = {BATCH: "", DATA: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
         mode = "" if self.compiled else ", not compiled"
         return f"{self.name} {self.pass_name}{where}{mode}{f', {self.label}' if self.label else ''}"

@@ -111,7 +111,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Its result has only what was given, by the names of the fields of `Request` and `Settings`."""
+    """The parser; its result has only the options given, by the names of the fields of `Request` and `Settings`."""
     parser = _Parser(
         prog="compare.py",
         description="Time the same kernels in JAX and in PyTorch. A result is compared with a NumPy reference before "

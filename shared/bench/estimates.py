@@ -125,7 +125,7 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
 
 
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
-    """By (worker, round)."""
+    """The median of each round, by (worker, round)."""
     return {(block.worker, block.round): block.median for block in blocks}
 
 
@@ -176,7 +176,7 @@ def _interval(mean: _Mean) -> Estimate:
 
 
 def drift(blocks: Sequence[Block]) -> float | None:
-    """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
+    """The slowdown from the first to the last third of the rounds, as a fraction; None below six rounds."""
     rounds, third = [block.median for block in blocks], len(blocks) // 3
     return median(rounds[-third:]) / median(rounds[:third]) - 1 if third > 1 else None
 

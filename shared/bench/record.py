@@ -270,15 +270,13 @@ def of_type(kind: Any, value: Any, name: str = "") -> Any:
     if not fits or (form in (int, float) and not is_finite(value)) or (length and len(value) != length):
         of = f" of {length}" if length else ""
         raise ValueError(f"{name} must be {_FORMS[form]}{of}, got {reprlib.repr(value)}")
-    if is_object:
-        fields = dataclasses.fields(kind)
-        needed = {own.name for own in fields if own.default is own.default_factory is dataclasses.MISSING}
-        unknown = value.keys() - {own.name for own in fields}
-        for wrong, how in ((needed - value.keys(), "lacks"), (unknown, "has no field")):
-            if wrong:
-                raise ValueError(f"{name or 'it'} {how} {', '.join(sorted(wrong))}")
     if is_object or length:
         hints = typing.get_type_hints(kind, include_extras=True)
+        every = dataclasses.fields(kind) if is_object else ()
+        needed = {field.name for field in every if field.default is field.default_factory is dataclasses.MISSING}
+        if is_object and (wrong := (needed - value.keys()) or (value.keys() - hints.keys())):
+            how = "lacks" if wrong <= needed else "has no field"
+            raise ValueError(f"{name or 'it'} {how} {', '.join(sorted(wrong))}")
         fields = value.items() if is_object else zip(hints, value, strict=True)
         return kind(**{name: of_type(hints.get(name, Any), entry, name) for name, entry in fields})
     if form is dict:

@@ -47,7 +47,7 @@ class Packed(NamedTuple):
 
 
 def draw_pairs(family: Family, most: int, random: np.random.Generator) -> list[Pair]:
-    """So many pairs of a family without replacement, or all if it has fewer; each has a true pair of residues.
+    """Draw pairs of a family without replacement, all if it has fewer; each has a true pair of residues.
 
     Of a large family, ten times as many are looked at: one that has few with a true pair may give fewer.
     """

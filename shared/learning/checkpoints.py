@@ -9,7 +9,7 @@ FORMAT = 1  # of a checkpoint
 
 
 def header(framework: str, model: str, dtype: str, state: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint says of itself, beside weights and optimizer."""
+    """The metadata of a checkpoint, beside weights and optimizer."""
     return {"framework": framework, "format": FORMAT, "model": model, "dtype": dtype, "state": state}
 
 

@@ -44,7 +44,7 @@ class Family:
     columns: tuple[NDArray[np.int32], ...]  # of each residue its column, ascending; -1 for one that is not aligned
 
     def partners(self, first: int, second: int) -> NDArray[np.int32]:
-        """Of each residue of the first sequence its true partner, a position in the second sequence, or -1."""
+        """The true partner of each residue of the first sequence: a position in the second sequence, or -1."""
         own, other = self.columns[first], self.columns[second]
         # The last place is that of column -1: it collects the residues that are not aligned, and is then emptied.
         place = np.full(max(own.max(), other.max()) + 2, -1, np.int32)
@@ -91,7 +91,7 @@ def split(families: Sequence[Family]) -> tuple[tuple[Family, ...], tuple[Family,
 
 
 def by_name(families: Iterable[Family]) -> list[Family]:
-    """In order of their names."""
+    """Sort families by name."""
     return sorted(families, key=lambda family: (family.name.casefold(), family.name))
 
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 
 class Outcome(NamedTuple):
-    """Of a call that has ended."""
+    """The value or the error of a call that has ended."""
 
     value: Any
     error: Exception | None
 
     def result(self) -> Any:
-        """What the call returned; raises what it raised."""
+        """Return what the call returned, or raise its error."""
         if self.error is not None:
             raise self.error
         return self.value

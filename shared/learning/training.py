@@ -32,7 +32,7 @@ CELLS = 4_000_000  # of a family, in an epoch or in validation: a family of long
 
 @dataclass(frozen=True)
 class Epoch:
-    """What one epoch gave."""
+    """The results of one epoch."""
 
     number: int  # from 1
     steps: int
@@ -169,7 +169,7 @@ def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -
 
 
 def epoch_batches(families: Sequence[Family], job: Job, number: int) -> list[Packed]:
-    """What an epoch, counted from 1, takes its steps on."""
+    """The batches of an epoch, counted from 1, one for each step."""
     random = np.random.default_rng([job.seed, number])
     return pack(_drawn(families, job.pairs_per_family, random), random)
 
@@ -205,7 +205,7 @@ def _drawn(families: Sequence[Family], most: int, random: np.random.Generator) -
 
 
 def digests(families: Sequence[Family]) -> dict[str, str]:
-    """Of each family one of its sequences and their alignment."""
+    """A digest of each family: of its sequences and their alignment."""
     return {
         family.name: hashlib.sha256(
             b"".join(np.ascontiguousarray(row).tobytes() + b"," for row in (*family.codes, *family.columns))

@@ -23,7 +23,7 @@ _NOISE = 0.01
 
 
 class Model(NamedTuple):
-    """What is learned, in words, and Adam's learning rate for it."""
+    """A model in words, and Adam's learning rate for it."""
 
     text: str
     learning_rate: float

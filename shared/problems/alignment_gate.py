@@ -83,7 +83,7 @@ def judge_path(
 
 
 def _bound(pass_name: str, dtype: str, pair: tuple[np.ndarray, float], temperature: float) -> float:
-    """How far a pair's result may be from what is wanted. pair: what is wanted, and max|h|."""
+    """The largest error allowed in a pair's result. pair: the expected result, and max|h|."""
     wanted, largest = pair
     if pass_name == "score":
         return score_bound(dtype, float(wanted), largest, temperature)

@@ -80,7 +80,7 @@ def batched(array: np.ndarray) -> np.ndarray:
 
 
 def _choose(inputs: AlignmentInputs, cells: int, whole: int) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Which pairs, their lengths, and whether one of them is cut."""
+    """The numbers of some pairs, their lengths, and whether one of them is cut."""
     full = inputs.pair_lengths.astype(np.int64)
     side = int(cells**0.5)
     # a corner of at most `cells` cells: a long thin pair keeps its short side

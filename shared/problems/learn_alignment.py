@@ -87,7 +87,7 @@ class LearnAlignment(Problem[FamilyInputs, None]):
     has_auto = True
 
     def abilities(self, framework: str, known: Mapping[str, Abilities]) -> Abilities:
-        """Those of the alignment, with second derivatives; JAX compiles a step as a whole."""
+        """The abilities of the alignment with second derivatives; JAX compiles a step as a whole."""
         able = known[ALIGNMENT]
         uncompiled = {} if framework == "jax" else {**able.uncompiled_variants, "fused": NO_COMPILER}
         return able._replace(

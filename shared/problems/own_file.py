@@ -44,7 +44,7 @@ class OwnFile:
 
     @property
     def passes(self) -> tuple[str, ...]:
-        """Those that are measured where none is named."""
+        """The passes that are measured if none is named."""
         passes = self._values.get("passes", PASSES[:1])
         if not isinstance(passes, tuple) or not passes or not all(name in PASSES for name in passes):
             raise UnusableInput(f"{self.path.name}: passes must be a tuple of {' or '.join(PASSES)}, got {passes!r}")

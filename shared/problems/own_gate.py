@@ -27,7 +27,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Slopes(NamedTuple):
-    """Of F, by direction."""
+    """Directional derivatives of F, one for each direction."""
 
     values: np.ndarray
     doubts: np.ndarray  # by how much they may be wrong

@@ -31,7 +31,7 @@ ALLOWED = {"float32": 1e-4, "float64": 1e-9}
 
 @dataclass(frozen=True)
 class OwnInputs(Inputs):
-    """What `inputs(seed)` returned, floats in the run's dtype. The options are the file and a hash of its content."""
+    """The arrays that `inputs(seed)` returned, floats in the run's dtype. Options: the file, a hash of its content."""
 
     given: tuple[np.ndarray, ...]
     cotangent: np.ndarray  # c of the loss sum(c * result), whose derivative is the pass gradient
@@ -56,7 +56,7 @@ class OwnInputs(Inputs):
 
     @property
     def scales(self) -> np.ndarray:
-        """How large the numbers of the floating-point arrays are, flat: the median magnitude of each one's array."""
+        """The scale of each number of the floating-point arrays, flat: the median magnitude of its array."""
         return np.concatenate([np.full(array.size, _scale(array)) for array in self.floats])
 
     def moved(self, by: np.ndarray | None = None) -> list[np.ndarray]:
@@ -166,7 +166,7 @@ class OwnProblem(Problem[OwnInputs, Known]):
         return Known(value, slopes)
 
     def _computed(self, inputs: OwnInputs, by: np.ndarray | None = None) -> np.ndarray:
-        """What the reference gives for the inputs, moved by a flat vector. Raises UnusableInput."""
+        """Return the reference's result for the inputs, moved by a flat vector. Raises UnusableInput."""
         found = OwnFile(self.path).call("reference", *inputs.moved(by))
         if not isinstance(found, (np.ndarray, np.generic, float, int)):
             raise UnusableInput(f"{self.name}: reference must return one array or number, got {type(found).__name__}")

@@ -39,7 +39,7 @@ class Inputs(ABC):
     @property
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
-        """By field. With what else is here, all that a worker needs."""
+        """The arrays by field. With the other fields, all that a worker needs."""
 
     @abstractmethod
     def arguments(self, pass_name: str) -> list[np.ndarray | None]:
@@ -53,7 +53,7 @@ class Inputs(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Of the largest array."""
+        """The shape of the largest array."""
 
     @property
     @abstractmethod
@@ -62,12 +62,12 @@ class Inputs(ABC):
 
     @property
     def pairs(self) -> int | None:
-        """How many are computed in one call, each by itself; None where that is no question."""
+        """The number of pairs in one call, each computed by itself; None where the input has no pairs."""
         return None
 
     @abstractmethod
     def resized(self, step: int) -> "Inputs":
-        """The same of another shape, that no compiler has seen yet: another one for each step from 1.
+        """An input of another shape, new to the compiler: another shape for each step from 1.
 
         Raises NotMeasurable.
         """
@@ -82,7 +82,7 @@ class Rate(NamedTuple):
     meaning: str  # "1 GCUPS is a billion cells per second."
 
     def text(self, per_second: float) -> str:
-        """So much work per second, in the unit, without it."""
+        """Format a rate in the unit, without the unit's name."""
         value = per_second / self.per
         return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"  # never 1e+03
 
@@ -97,7 +97,7 @@ class Argument(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """How a size is written, and which there are without a word from the user."""
+    """The form in which a size is written, and the default sizes."""
 
     form: str  # "ROWSxCOLS"
     example: str
@@ -107,7 +107,7 @@ class Sizes(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """What a call does, for a model of its cost."""
+    """The counts of a call that a model of its cost uses."""
 
     steps: int  # trips of the sequential loop: each needs the result of the one before
     cells: float  # elementary results that all of its steps compute
@@ -124,7 +124,7 @@ class Verdict(NamedTuple):
 
 
 class UnusableInput(Exception):
-    """What was asked for cannot be computed; the text says why."""
+    """Raised if the requested input cannot be computed; the text says why."""
 
 
 def check_memory(needed_bytes: int, what: str) -> None:
@@ -166,16 +166,16 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """From naive to fast."""
+        """The variants, from naive to fast."""
         return VARIANTS[self.name]
 
     @property
     def variant_names(self) -> tuple[str, ...]:
-        """In the ladder's order."""
+        """The variants' names, in the ladder's order."""
         return tuple(variant.name for variant in self.variants)
 
     def abilities(self, framework: str, known: Mapping[str, Abilities]) -> Abilities:
-        """What a framework can run of it. known: by problem, as its backend says. Raises UnusableInput."""
+        """A framework's abilities for this problem. known: its backend's, by problem. Raises UnusableInput."""
         return known[self.name]
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
@@ -204,11 +204,11 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         return self.inputs(settings)
 
     def extent(self, shape: tuple[int, ...], work: int) -> int:
-        """How large an input is, as the axis of `sizes` says. shape, work: as the input has them."""
+        """The extent of an input on the axis of `sizes`. shape, work: the input's own."""
         return work
 
     def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
-        """What a variant does in a call on an input of a size."""
+        """The loop of a variant's call on an input of a size."""
         return Loop(0, math.prod(size))
 
     def steps(self, variant: str, pass_name: str, shape: tuple[int, ...]) -> int | None:
@@ -216,7 +216,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         return None
 
     def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
-        """How large an input of a size is, as the axis of `sizes` says."""
+        """The extent of an input of a size, on the axis of `sizes`."""
         return math.prod(size)
 
     def growing_size(self, settings: Any, n: int) -> tuple[int, ...]:
@@ -228,11 +228,11 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         return [variant not in abilities.uncompiled_variants]
 
     def growth_modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
-        """The same where growth over sizes is measured."""
+        """The modes, compiled or not, in which `growth` measures a variant."""
         return self.modes(variant, abilities)
 
     def ladder_modes(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
-        """The same on an input of the ladder."""
+        """The modes, compiled or not, in which `ladder` measures a variant."""
         return self.modes(variant, abilities)
 
     def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
@@ -258,7 +258,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         return expected, "NumPy"
 
     def covered(self, expected: GivenReference) -> int | None:
-        """How many of the pairs have a reference result; None where that is no question."""
+        """The number of pairs that have a reference result; None where the input has no pairs."""
         return None
 
     @abstractmethod

@@ -11,7 +11,7 @@ def by_position(gap: Gap) -> bool:
 
 
 def in_each_cell(gap: Gap, shape: tuple[int, ...]) -> list[list[float]]:
-    """What a step into each cell costs."""
+    """The score that a gap step into each cell adds."""
     return np.broadcast_to(gap, shape).tolist()
 
 

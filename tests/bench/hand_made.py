@@ -19,13 +19,13 @@ WORK = 2_000_000  # cells that each case says it did
 
 
 def case(framework: str, variant: str, pass_name: str = "score", compiled: bool = True, **others: Any) -> Case:
-    """Of the batch, on the CPU; others: its other fields."""
+    """A case of the batch on the CPU; others: its other fields."""
     made = Case(framework, variant, pass_name, compiled, "batch", "smith_waterman", "cpu", "float32")
     return replace(made, **others)
 
 
 def blocks(seconds: Sequence[float], workers: int = 1, calls: int = 1) -> list[Block]:
-    """In each worker a round for each of these seconds, all calls of which take as long."""
+    """Blocks of calls: in each worker a round for each of these seconds, all calls of which take as long."""
     return [
         Block.of(worker, round_number, [value] * calls)
         for worker in range(workers)
@@ -66,7 +66,7 @@ def ended(case: Case, status: str, reason: str, **others: Any) -> Result:
 
 
 def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> Facts:
-    """Of an input that is all zeros."""
+    """The facts of an input that is all zeros."""
     zeros = np.zeros(shape, np.float32)
     return Facts.of(AlignmentInputs(text, zeros, None, parameters={"gap": -1.0}, options={"end": "any"}))
 

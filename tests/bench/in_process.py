@@ -25,7 +25,7 @@ _ALL = Abilities("vmap")
 
 
 class Ended(NamedTuple):
-    """How the command ended, and what it printed."""
+    """The command's exit code and output."""
 
     code: Any
     out: str

@@ -10,7 +10,7 @@ FATES = ("gradient", "vmap", "second derivative", "third derivative", "forward m
 
 
 def attempt(runner: Any, case: Any, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
-    """In the order of FATES: right, the worker ends, two errors, too slow, and wrong in JAX; else right."""
+    """Pretend, in the order of FATES: right, the worker ends, two errors, too slow, wrong in JAX; else right."""
     assert expected_result.size
     if transform == "vmap":
         os._exit(7)

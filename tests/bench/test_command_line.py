@@ -124,7 +124,7 @@ def test_a_home_folder_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("arguments", [(), ("--input", "mine.fasta"), ("learning",)])
-def test_without_biopython_sequences_are_refused_in_one_line(
+def test_sequences_are_refused_in_one_line_where_biopython_is_missing(
     no_biopython: None, folder: Path, arguments: tuple[str, ...]
 ):
     reason = "FASTA files, Stockholm files and substitution matrices are read by Biopython: pip install biopython ("

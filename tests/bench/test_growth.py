@@ -56,7 +56,7 @@ def growth_of(*cases: list[Result]) -> Record:
 
 
 def cells(made: Record) -> dict[str, str]:
-    """Of the first rows of both tables, first lines."""
+    """The first lines of the cells in the first rows of both tables."""
     found = {}
     for table in (cost_table(made), first_call_table(made)):
         found |= zip(table.headers, (cell.partition("\n")[0] for cell in table.rows[0]), strict=True)

@@ -119,7 +119,7 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_without_equinox_pytorch_trains_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_pytorch_trains_alone_where_equinox_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     for name in ("three", "four"):
         (folder / "families" / f"{name}.sto").unlink()
     (tmp_path / "absent").mkdir()

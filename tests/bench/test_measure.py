@@ -185,19 +185,16 @@ def test_a_variable_that_disables_a_compared_compiler_is_refused(
     assert disabling(["jax", "torch"]) is None
 
 
-@pytest.mark.parametrize(
-    ("backend", "disabled", "switch"),
-    [
-        (jax_impl.backend, jax.disable_jit, "jax_disable_jit"),
-        (torch_impl.backend, partial(torch._dynamo.config.patch, disable=True), "torch._dynamo.config.disable"),
-        (
-            torch_impl.backend,
-            partial(torch.compiler.set_stance, "force_eager"),
-            "torch.compiler.set_stance('force_eager')",
-        ),
-    ],
-)
-def test_a_function_that_disables_its_compiler_fails_its_case(backend: Any, disabled: Any, switch: str):
+DISABLED: dict[str, tuple[Any, Any]] = {
+    "jax_disable_jit": (jax_impl.backend, jax.disable_jit),
+    "torch._dynamo.config.disable": (torch_impl.backend, partial(torch._dynamo.config.patch, disable=True)),
+    "torch.compiler.set_stance('force_eager')": (torch_impl.backend, partial(torch.compiler.set_stance, "force_eager")),
+}
+
+
+@pytest.mark.parametrize("switch", DISABLED)
+def test_a_function_that_disables_its_compiler_fails_its_case(switch: str):
+    backend, disabled = DISABLED[switch]
     commands: Any = SimpleNamespace(backend=backend, start_compiler_before=lambda *_: None, measure=lambda _: {})
     assert outcome(commands, "measure", case("torch", "vmap"), {})["status"] == "ok"
     with disabled():

@@ -80,7 +80,7 @@ def test_a_case_without_peaks_is_named_with_its_reason():
 
 
 class FakeRun:
-    """Its workers need what they are told to, and start with less; one that would need too much is stopped."""
+    """A run whose workers need the memory they are told to; one that would need too much is stopped."""
 
     def __init__(self, base: float, cell: float, settings: Settings = SETTINGS) -> None:
         self.settings, self.asked = settings, []

@@ -260,7 +260,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
 def test_a_quick_run_plans_three_processes_without_repeats(
     monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, quick: bool, ends: list[float], repeats: list[float]
 ):
-    """35 of 60 seconds are left, and a process takes 15."""
+    """A process takes 15 seconds, and 35 of 60 are left."""
     clock.now = 25.0
     made = record(*(right(each, cold=0.5) for each in TIMED), settings=Settings(quick=quick, budget=60.0))
     begun = simulate(monkeypatch, clock, lambda *_: 15.0)

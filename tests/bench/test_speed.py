@@ -48,7 +48,7 @@ def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], 
     assert (found.text, found.sentence) == (text, sentence.format(*names))
 
 
-def test_without_a_second_framework_there_is_its_time_or_nothing():
+def test_a_single_framework_shows_its_time_or_nothing():
     found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
     assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
     assert found.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")

@@ -131,7 +131,7 @@ CALLS: dict[str, Any] = {which: cpp.call_of(PROBLEMS[which], options) for which,
 
 @pytest.fixture(autouse=True)
 def _exponentials_as_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those in float32 that would be denormal numbers are 0."""
+    """Flush float32 exponentials that would be denormal to 0, as a GPU does."""
 
     def exp2(x: np.ndarray) -> np.ndarray:
         return np.where((np.exp2(x) < 2.0**-126) & (x.dtype == np.float32), np.zeros_like(x), np.exp2(x))
@@ -241,7 +241,7 @@ def test_public_functions_are_right_beside_pairs_with_a_flag(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere(dtype: str, monkeypatch: pytest.MonkeyPatch):
+def test_matrices_without_lengths_are_whole_and_may_lie_anywhere(dtype: str, monkeypatch: pytest.MonkeyPatch):
     wide = torch.from_numpy(np.random.default_rng(1).normal(size=(9, 3, 21)).astype(dtype))[:, :, 3:14].transpose(0, 1)
     assert wide.stride(2) == 1 and not wide.is_contiguous()
     wanted = torch_impl.marginals(torch_impl.smith_waterman, wide.double())
@@ -276,7 +276,7 @@ def test_awkward_sizes_are_right(which: str):
     ("which", "gap"), [("affine", (-11.0, -1.0)), ("turns", (-5.0, -2.0)), ("any", -8.0), ("global", -6.0)]
 )
 def test_proteins_have_no_flag(which: str, gap: Any):
-    """In the layouts of many pairs: steep alignments, one of a protein with itself."""
+    """Steep alignments, one of a protein with itself, in the layouts of many pairs."""
     records = read_fasta(GLOBINS)
     tables, _, _ = pair_batch(records, [(0, 0), (0, 1)], substitution_matrix("BLOSUM62"), GLOBINS)
     arrays = pairs_of(which, *tables[:, :50, :40], gap=gap)

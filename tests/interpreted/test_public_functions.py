@@ -1,7 +1,6 @@
 """Public functions on a CPU that is taken for a GPU: best alignments, passes, transforms, and tests of the GPU's."""
 
 import functools
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -19,7 +18,6 @@ import torch_impl
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.kernels.triton.programs import NARROW
-from tools import kernel_times
 from torch_impl.kernels import exact_pairs as exact_pairs_module
 from torch_impl.kernels.exact_pairs import exact_pairs
 
@@ -74,16 +72,6 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
-
-
-def test_times_of_kernels_are_printed(monkeypatch: pytest.MonkeyPatch):
-    event = SimpleNamespace(record=lambda: None, elapsed_time=lambda later: 1.0)
-    monkeypatch.setattr(kernel_times, "DEVICE", "cpu")
-    monkeypatch.setattr(kernel_times, "FLUSHED", 1)
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    told = kernel_times.times(kernel_times.asked("smith_waterman/score/2x3x5/1x16x0"))
-    assert told == "1000 µs, 3e-05 GCUPS, 0 flagged"
 
 
 # best alignments

@@ -69,7 +69,7 @@ Launched = namedtuple("Launched", "name function grid block shared stream parame
 
 
 class Compiler:
-    """In place of Triton. Machine code is a text that says what it is of."""
+    """A stand-in for Triton, whose machine code is a text that names its source."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []  # kernel and compute capability

@@ -35,7 +35,7 @@ def compiler() -> Iterator[Compiler]:
 
 @pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman_affine", ("gap_extend",))])
 def test_a_program_reaches_the_gpu_as_its_kernels_take_it(problem: str, by_position: tuple[str, ...]):
-    """By Triton's machine code, from the program to the driver; matrices so large that strides need 64 bits."""
+    """The way from program to driver, with Triton's machine code; matrices so large that strides need 64 bits."""
     fake_gpu.compile_with(jax_calls._find)
     pairs, rows, cols = shape = 3, 70_000, 70_000
     call, strides = cpp.call_of(problem, {}, by_position), (rows * cols, cols)

@@ -212,7 +212,7 @@ def _packed(
 
 
 def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[Any, Any]:
-    """The same for the gaps by position."""
+    """Pack the gaps by position, their tangents and their gradients."""
     costs, towards = [_rows(gap) for gap in gaps], [_rows(gap) for gap in t_gaps]
     absent, rest = (0,) * 5, iter(range(len(costs)))
     numbers = [next(rest) if options & flag else None for flag in (cpp.OPEN_BY_POSITION, cpp.EXTEND_BY_POSITION)]
@@ -227,7 +227,7 @@ def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """With contiguous matrices; pairs may have any stride."""
+    """Make each matrix contiguous; pairs may have any stride."""
     if matrices.stride()[1:] == (matrices.shape[2], 1):
         return matrices
     # PyTorch transposes a single matrix twice as fast as one of a batch of one

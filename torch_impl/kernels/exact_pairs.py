@@ -21,7 +21,7 @@ def exact_pairs(
     pass_name: str = "marginals",
     **parameters: Any,
 ) -> Tensor:
-    """Which pairs `fused` computes by its exact kernels, which take longer, in PyTorch as in JAX.
+    """Tell which pairs `fused` computes by its exact kernels, which take longer, in PyTorch as in JAX.
 
     They are as right as the others. It takes as long as the pass: for a look at some of your batches. (On a CPU,
     `shared.kernels.cpp.exact_pairs()` counts.)

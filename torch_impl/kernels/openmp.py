@@ -24,7 +24,7 @@ def _function(name: str) -> Any:
 
 
 def _in_a_child_of_fork() -> None:
-    """It has none of the threads, and OpenMP would wait for them forever."""
+    """Forget the threads in a child of fork, which has none: OpenMP would wait for them forever."""
     global parallel
     parallel = 0
 

@@ -121,7 +121,7 @@ def best(
 def flags(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int, gradients: bool
 ) -> Tensor:
-    """Which pairs (batch,) are left to the exact kernels, boolean: of gradients, else of scores."""
+    """Boolean mask (batch,) of the pairs left to the exact kernels: of gradients, else of scores."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
     of_gradients = (gradients_program, Call(kind, options), inputs, False)
     program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
@@ -153,13 +153,13 @@ def _inputs(
 
 
 def _matrices(gaps: Sequence[Tensor], options: int, prefix: str) -> dict[str, Tensor]:
-    """Those of gaps by position, or their directions, of which there are all or none."""
+    """The matrices of gaps by position, or of their directions, of which there are all or none."""
     names = gaps_of(options, prefix) if gaps else ()
     return {name: gap.contiguous() for name, gap in zip(names, gaps, strict=True)}
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """With contiguous rows; rows and pairs may have any stride."""
+    """Make the rows contiguous; rows and pairs may have any stride."""
     return matrices if matrices.stride(2) == 1 else matrices.contiguous()
 
 

@@ -26,7 +26,7 @@ class Gaps(nn.Module):
         self.gap_extend = nn.Parameter(torch.zeros(()))
 
     def gaps(self) -> tuple[Tensor, Tensor]:
-        """What opening and extending a gap adds, both below 0."""
+        """The scores of opening and of extending a gap, both below 0."""
         return functional.logsigmoid(-self.gap_open), functional.logsigmoid(-self.gap_extend)
 
 

@@ -28,7 +28,7 @@ class Processes:
         self.shards = distributed.get_world_size()
 
     def from_first(self, call: Callable[[], Any]) -> Any:
-        """What call() returns in process 0, which alone makes it, in every process. What it raises is raised in all."""
+        """Call in process 0 alone, and return the result, or raise the error, in every process."""
         outcomes = [outcome_of(call) if self.index == 0 else Outcome(None, None)]
         distributed.broadcast_object_list(outcomes, src=0, device=self.device)
         return outcomes[0].result()

@@ -40,7 +40,7 @@ Tensor = torch.Tensor
 
 
 class Trained(NamedTuple):
-    """What a step changes."""
+    """The state that a training step changes."""
 
     model: Any
     optimizer: torch.optim.Optimizer
@@ -135,7 +135,7 @@ class Trainer:
     @property
     @torch.no_grad()
     def gaps(self) -> tuple[float, float]:
-        """What opening and extending a gap adds."""
+        """The scores of opening and of extending a gap."""
         gap_open, gap_extend = self._trained.model.gaps()
         return float(gap_open), float(gap_extend)
 

@@ -68,18 +68,17 @@ class Fit:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """By what factor predictions of sizes not seen are off: the median and the largest."""
+        """The factors by which predictions of unseen sizes are off: the median and the largest."""
         factors = np.exp(np.abs(self.errors))
         return float(np.median(factors)), float(factors.max())
 
     def coefficient(self, column: int) -> Estimate:
-        """Its lower end is below 0 where it cannot be told from 0."""
+        """Estimate a coefficient; its lower end is below 0 where it cannot be told from 0."""
         return self._number(lambda one: one.coefficients[column])
 
     @property
     def beyond(self) -> Estimate | None:
-        """What a unit of the first column costs beyond the knee; None where that cannot be told from what it costs
-        before."""
+        """The cost of a unit of the first column beyond the knee; None where it cannot be told from that before."""
         return self._number(lambda one: one.coefficients[[0, -1]].sum()) if self.coefficient(-1).low > 0 else None
 
     def _number(self, value: Callable[[Sum], float]) -> Estimate:

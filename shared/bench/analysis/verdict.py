@@ -151,7 +151,7 @@ def decided_on_device(record: Record, input_name: str) -> bool:
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
-    """By pass and input: each framework's fastest case."""
+    """Compare each framework's fastest case, by pass and input."""
     keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
     return {key: compare(record.results_of(*key), decided_on_device(record, key[1])) for key in keys}
 

@@ -28,7 +28,7 @@ _CPP = r"[^\w.].*|\.?[\d_].*|\.|std::.*|.*_t|bool|const|double|else|false|float|
 
 
 def hashes(settings: Settings, cases: Iterable[Case]) -> dict[str, dict[str, str]]:
-    """By framework and variant, the hash of the code that the cases of a run measure."""
+    """The hash of the code that the cases of a run measure, by framework and variant."""
     found: dict[str, dict[str, str]] = {}
     for framework, variant in dict.fromkeys((case.framework, case.variant) for case in cases):
         found.setdefault(framework, {})[variant] = code_hash(framework, variant, settings.problem, settings.device)

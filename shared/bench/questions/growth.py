@@ -212,7 +212,7 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
 
 
 def crossovers(record: Record) -> Iterator[Statement]:
-    """For each pass, of all variants and of each: the faster framework along the problem's path of sizes."""
+    """Yield the faster framework along the problem's path of sizes, for each pass, of all variants and of each."""
     problem, every = problem_of(record.settings.problem), costs_of(record)
     path = [problem.growing_size(record.settings, number) for number in _NUMBERS]
     for pass_name in record.settings.passes:

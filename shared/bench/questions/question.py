@@ -51,7 +51,7 @@ class Question(ABC):
     details: type | None = None  # a dataclass of what is kept of a result, which raises ValueError for what cannot be
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
-        """By framework and label, how workers are started; in another interpreter where `--python` names one.
+        """The starts of workers, by framework and label; in another interpreter where `--python` names one.
 
         Raises UnusableInput.
         """

@@ -38,7 +38,7 @@ _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
 
 
 class Transforms(Question):
-    """What composes."""
+    """The question `transforms`: which transforms are right on which variant."""
 
     name = "transforms"
     asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and what the rest say"

@@ -110,7 +110,7 @@ def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress
 
 
 def picture(ratios: Sequence[Point]) -> Plot:
-    """Which framework is faster, and by what factor. ratios: the time of PyTorch over that of JAX."""
+    """The picture of the answer: who is faster, and by what factor. ratios: times of PyTorch over those of JAX."""
 
     def dress(axes: Any) -> None:
         axes.axvspan(1 / SAME, SAME, color=_GRID, linewidth=0)

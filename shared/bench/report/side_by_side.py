@@ -42,7 +42,7 @@ def _table(records: Sequence[Record]) -> Table:
 
 
 def _cells(record: Record) -> dict[tuple[str, str, str], str]:
-    """By input, variant and pass. Inputs by what they are: a name can mean another input on another machine."""
+    """The cells by input, variant and pass. An input's name can mean another input on another machine."""
     found = {}
     for name, facts in record.inputs.items():
         for variant, own in comparisons(record, name).items():

@@ -75,7 +75,7 @@ class Run:
     def start_frameworks(self) -> tuple[dict[str, Worker], dict[str, str]]:
         """A worker of each framework, and why others do not start. Raises CannotMeasure."""
         workers: dict[str, Worker] = {}
-        missing, unfit = dict[str, str](), list[str]()
+        missing: dict[str, Unavailable] = {}
         keys: dict[str, tuple[str, str]] = {}  # the first of each framework
         for key in self.plan.starts:
             keys.setdefault(key[0], key)
@@ -87,13 +87,10 @@ class Run:
                 workers[framework] = self._ready(key)
                 self.memory[framework] = workers[framework].memory
             except Unavailable as error:
-                if error.device_problem:
-                    unfit.append(str(error))
-                else:
-                    missing[framework] = str(error)
-        if unfit or not workers:
-            raise CannotMeasure("\n".join([*unfit, *missing.values()]))
-        return workers, missing
+                missing[framework] = error
+        if not workers or any(error.device_problem for error in missing.values()):
+            raise CannotMeasure("\n".join(map(str, missing.values())))
+        return workers, {framework: str(error) for framework, error in missing.items()}
 
     def start_workers(self, cases: Iterable[Case]) -> None:
         """Start the workers of these cases at once; one that does not start is started again with its first case."""

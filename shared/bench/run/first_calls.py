@@ -158,7 +158,7 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
-    """Such as "> 120 s with less work", if this variant exceeded a limit on a smaller input or with an earlier pass."""
+    """Return "> 120 s with less work" if this variant exceeded that limit on a smaller input or an earlier pass."""
     problem = problem_of(case.problem)
 
     def amounts(of: Case) -> tuple[int, int]:

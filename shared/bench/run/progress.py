@@ -36,7 +36,7 @@ class Lines:
         self.tick() if self._is_terminal else self.say(phase)
 
     def skip(self, steps: int) -> None:
-        """So many steps of the phase were done before."""
+        """Count steps of the phase that were done before."""
         self._done += steps
 
     def step(self, name: str) -> None:

@@ -35,7 +35,7 @@ _DEVICE_SECONDS = 0.5  # of a case's time on an accelerator, most of it the prof
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
-    """Until the question is answered precisely or the budget is spent; or by the number of workers asked for."""
+    """Time calls until the question is answered precisely, the budget is spent, or all workers asked for are done."""
     record = run.record
     number = record.next_worker
     took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases

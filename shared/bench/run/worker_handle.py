@@ -65,7 +65,7 @@ class Worker:
             )  # fmt: skip
 
     def wait_until_ready(self) -> None:
-        """Until it has found its framework and device. Raises Unavailable."""
+        """Wait until the worker has found its framework and device. Raises Unavailable."""
         try:
             hello = self._next(START_SECONDS)
         except TimeoutError:

@@ -134,7 +134,7 @@ class Commands(CaseRunner):
         return {"seconds": warm_up(lambda: self.backend.wait(call()))[1]}
 
     def _best_rate(self, device: str, launch: Callable[[], Any], count: int) -> dict[str, Any]:
-        """By the accelerator's clock, or wall time where the framework cannot read it."""
+        """Measure a rate by the accelerator's clock, or by wall time where the framework cannot read it."""
         self.backend.wait(launch())  # compiled
 
         def once() -> float:

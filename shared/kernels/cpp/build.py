@@ -46,7 +46,7 @@ _announced = False
 
 
 class Absent(RuntimeError):
-    """There is no native library; the text is one line that says why."""
+    """Raised where there is no native library; the text is one line that says why."""
 
 
 class Target(NamedTuple):
@@ -197,7 +197,7 @@ def _temporary_folder() -> Path:
 
 
 def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
-    """With a hash of everything that determines the compiler's output."""
+    """The name of a target's file, with a hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
     flags = (*FLAGS, *LINK_FLAGS[target.makes], *FLOATING_POINT_FLAGS, *target.flags)
     objects = (_file_name(own, compiler) for own in target.objects)
@@ -280,7 +280,7 @@ def _announce(folder: Path) -> None:
 
 
 def _unfinished(target: Target) -> str:
-    """How the name of a folder begins in which this target is being compiled."""
+    """The beginning of the name of the folder in which a target is being compiled."""
     return f".building-{target.name}-"
 
 

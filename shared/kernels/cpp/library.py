@@ -135,7 +135,7 @@ def why_absent() -> str | None:
 
 
 def why_unusable() -> str | None:
-    """The same after a quick try of the compiler, once, where none of these kernels is cached."""
+    """Return why_absent's result after a quick try of the compiler, once, if none of these kernels is cached."""
     reason = why_absent()
     if reason or _loaded:
         return reason
@@ -160,7 +160,7 @@ def warn(reason: str) -> None:
 
 
 def exact_pairs() -> int:
-    """How many pairs in float32 this process has computed with an exponent per cell, two to three times slower.
+    """The number of float32 pairs that this process has computed with an exponent per cell, 2 to 3 times slower.
 
     These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-native.md says when), and
     those with few columns; second derivatives with respect to gap and temperature, which always are, do not count.
@@ -176,7 +176,7 @@ def target(
     flags: tuple[str, ...] = (),
     by_position: bool = False,
 ) -> Target:
-    """These passes of one kind, or of all kinds, in "float32" or "float64", as a build target."""
+    """The build target of some passes of one kind, or of all kinds, in "float32" or "float64"."""
     name = f"alignment-{dtype}" if kind is None else f"alignment-{dtype}-{kind}-{'-'.join(passes)}"
     own = () if kind is None else (f"-DKIND={kind}",)
     if by_position:

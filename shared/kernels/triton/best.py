@@ -27,7 +27,7 @@ FOUND = tl.constexpr(128)
 
 @triton.jit
 def greatest(kind: tl.constexpr, states):
-    """What a match in the next cell continues."""
+    """The best score that a match in the next cell continues."""
     if kind == AFFINE:
         return tl.maximum(states[0], tl.maximum(states[1], states[2]))
     else:

@@ -29,7 +29,7 @@ def plus(a, b, product: tl.constexpr):
 
 @triton.jit
 def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.constexpr, s, diagonal, left, up, costs):
-    """For each state, the choices of its smooth maximum: products of fractions, or sums of exponents or tangents.
+    """The choices of each state's smooth maximum: products of fractions, or sums of exponents or tangents.
 
     Those from the diagonal come first; a start is the last one.
     """
@@ -97,7 +97,7 @@ def highest(values):
 
 @triton.jit
 def at_highest(values, others, top, other):
-    """Of a second tuple what is in the place of the highest of the first, or `other` where none is above top."""
+    """The second tuple's value at the place of the first one's highest, or `other` if none is above top."""
     for k in tl.static_range(len(values)):
         is_higher = values[k] > top
         other = tl.where(is_higher, others[k], other)
@@ -205,7 +205,7 @@ def all_choices(
     up,
     costs,
 ):
-    """For each state its choices: their fractions, their exponents, and with tangents those, else the exponents."""
+    """The choices of each state: their fractions, their exponents, and their tangents, else the exponents again."""
     m = choices(kind, restrict_turns, True, s[0], diagonal[:states], left[:states], up[:states], costs[0])
     of = slice_of(diagonal, 1, states), slice_of(left, 1, states), slice_of(up, 1, states)
     e = choices(kind, restrict_turns, False, s[1], of[0], of[1], of[2], costs[1])

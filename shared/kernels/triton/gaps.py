@@ -12,7 +12,7 @@ from shared.kernels.triton.pairs import MOST, bits_beyond, clamped, whole_number
 
 @triton.jit
 def gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address):
-    """Where the rows of those matrices are that there are: of each gap by position its values, then their tangents."""
+    """The addresses of the rows of each gap by position that is given: of its values, then of their tangents."""
     rows = ()
     if gap_open is not None:
         rows = rows + (gap_open + address,)

@@ -126,7 +126,7 @@ def least_state(largest, difference):
 
 @triton.jit
 def warp_and_place(lane, group: tl.constexpr):
-    """Of each lane its warp, of `group` lanes, and its place there."""
+    """The warp of each lane, of `group` lanes, and the lane's place in it."""
     if lane.shape[0] == group:
         return 0, lane
     else:
@@ -135,7 +135,7 @@ def warp_and_place(lane, group: tl.constexpr):
 
 @triton.jit
 def skew_of(lane, group: tl.constexpr, delay: tl.constexpr):
-    """How many columns each lane is behind the first: a warp is `delay` behind the one above."""
+    """The number of columns by which each lane is behind the first: a warp is `delay` behind the one above."""
     warp, place = warp_and_place(lane, group)
     return warp * delay + place
 
@@ -174,7 +174,7 @@ def of_lane_below(values, of_last, place, group: tl.constexpr):
 
 @triton.jit
 def of_lanes_above(values, of_first, k: tl.constexpr, place, group: tl.constexpr):
-    """of_lane_above for each of a tuple. of_first: step by step in the lanes, of which this is the k-th."""
+    """Apply of_lane_above to each value of a tuple. of_first: step by step in the lanes, of which this is the k-th."""
     own = ()
     for n in tl.static_range(len(values)):
         own = own + (of_lane_above(values[n], of_step(of_first[n], k, group), place, group),)
@@ -183,7 +183,7 @@ def of_lanes_above(values, of_first, k: tl.constexpr, place, group: tl.constexpr
 
 @triton.jit
 def of_lanes_below(values, of_last, k: tl.constexpr, place, group: tl.constexpr):
-    """of_lane_below, likewise."""
+    """Apply of_lane_below to each value of a tuple. of_last: as of_first there."""
     own = ()
     for n in tl.static_range(len(values)):
         own = own + (of_lane_below(values[n], of_step(of_last[n], k, group), place, group),)
@@ -296,7 +296,7 @@ def from_lane(start, is_there, numbers):
 
 @triton.jit
 def above_loaded(kept, at, t0, own_cols, has_above, none, states: tl.constexpr, tiling: tl.constexpr):
-    """What the row above a warp's rows has left for its first lane in these steps: numbers, and the units of blocks.
+    """Load what the row above a warp's rows left for its first lane in these steps: numbers, and units of blocks.
 
     In a register each, step by step in the lanes. Also of tangents, with origins. kept: where the numbers and the units
     of all rows are, and how many blocks a row has; at: where the row of the first number begins, in blocks; none: the
@@ -314,7 +314,7 @@ def above_loaded(kept, at, t0, own_cols, has_above, none, states: tl.constexpr, 
 
 @triton.jit
 def border_above(kind: tl.constexpr, t0, border, above, units, warp, place, group: tl.constexpr, real: tl.constexpr):
-    """Of the first strip of a global alignment: as above_loaded, in place of what the first warp was given."""
+    """The border above a global alignment's first strip, as above_loaded gives it, for the first warp."""
     m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
     e = in_group(exponent, place // BLOCK * BLOCK, group)
     m *= tl.exp2(exponent - e)
@@ -325,7 +325,7 @@ def border_above(kind: tl.constexpr, t0, border, above, units, warp, place, grou
 
 @triton.jit
 def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.constexpr):
-    """What is left of each lane's rows, what comes down to the row below them, and at the corner; and their unit."""
+    """The values left of each lane's rows, those that go down to the row below, the corner's, and their unit."""
     zero = (row * 0).to(real)
     if kind == GLOBAL or kind == FREE_GAP:
         m, unit = outside(kind, False, row.to(real), border)
@@ -410,7 +410,7 @@ def forward_origin(
 
 @triton.jit
 def passed_on(problem: tl.constexpr, costs, matched, left, up):
-    """What a cell passes on to the right, and downwards: its odds first.
+    """The values that a cell passes on to the right, and downwards: its odds first.
 
     With affine gaps also those of a gap that goes on there. Or tangents, for which the same holds. matched: the odds of
     the match; left, up: what is passed on to the cell.
@@ -449,7 +449,7 @@ def way_on(problem: tl.constexpr, costs, right, below):
 
 @triton.jit
 def state_of(problem: tl.constexpr, costs, w, diagonal, start, left, up, col):
-    """What a cell passes on, and what its match's odds w are multiplied by. Lanes not yet begun stay at the border."""
+    """The values a cell passes on, and the factor of its match's odds w. Lanes not yet begun stay at the border."""
     local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
     before = diagonal + start if local else diagonal
     right, down = passed_on(problem, costs, w * before, left, up)

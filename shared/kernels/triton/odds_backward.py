@@ -48,7 +48,7 @@ from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
 @triton.jit
 def kept_loaded(kept, at, lane, lanes: tl.constexpr, states: tl.constexpr, height: tl.constexpr):
-    """What the forward kernel has left of a chunk: as `begun` gives it. at: in lanes."""
+    """Load what the forward kernel kept of a chunk, in the form of `begun`. at: in lanes."""
     own = kept + at * lanes + lane
     numbers = ()
     for n in tl.static_range(states * (height + 1) + 1):
@@ -61,7 +61,7 @@ def kept_loaded(kept, at, lane, lanes: tl.constexpr, states: tl.constexpr, heigh
 
 @triton.jit
 def passed_up(kind: tl.constexpr, costs, up, right_match):
-    """What a lane passes on to the one above: the ways on from a match there, and with affine gaps from a gap."""
+    """The values a lane passes to the one above: the ways on from a match there, and with affine gaps from a gap."""
     if kind == AFFINE:
         return right_match, up
     else:
@@ -89,7 +89,7 @@ def largest_in(matrix, stride, rows, cols, lanes: tl.constexpr):
 
 @triton.jit
 def below_loaded(all_sent, at, t0, own_cols, has_below, none, states: tl.constexpr, tiling: tl.constexpr):
-    """What the row below a warp's rows has sent to its last lane in these steps: as above_loaded."""
+    """Load what the row below a warp's rows sent to its last lane in these steps, in the form of above_loaded."""
     rows, units, blocks = all_sent
     group: tl.constexpr = tiling[1]
     warp, place = warp_and_place(tl.arange(0, tiling[0]), group)

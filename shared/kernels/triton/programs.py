@@ -68,7 +68,7 @@ TYPES = {"matches": "uint8", "ends": "int32", "flags": "int32"}
 
 
 class Chunk(NamedTuple):
-    """What a program of the kernels in plain odds takes at once: `height` rows of each lane, `steps` steps.
+    """The part that a program with block exponents processes at once: `height` rows of each lane, `steps` steps.
 
     lanes: of all warps; of each as many as a GPU's have, in tests less, but not less than steps. Both are multiples of
     BLOCK. registers: as in Kernel.
@@ -87,7 +87,7 @@ class Chunk(NamedTuple):
 
     @property
     def delay(self) -> int:
-        """By how many columns a warp is behind the one above: what it loads for its next chunk has been stored."""
+        """The number of columns by which a warp is behind the one above, so that what it loads has been stored."""
         return -(-(2 * self.steps + self.group) // self.steps) * self.steps if self.warps > 1 else 0
 
     @property
@@ -97,7 +97,7 @@ class Chunk(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How many rows of a matrix a program processes at once, and with how many warps.
+    """The number of rows of a matrix that a program processes at once, and of its warps.
 
     scores, gradients, products: how plain odds are computed where they can be, and if they are to be.
     """
@@ -195,7 +195,7 @@ def tangents_program(
 
 
 def product_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
-    """As tangents_program, of scores and d_similarity alone, in a direction that leaves values and gaps alone.
+    """The tangents of scores and d_similarity alone, in a direction of the similarity; else as tangents_program.
 
     t_values must be 0; of gaps by position no tangents are given.
     """

@@ -101,7 +101,7 @@ def tile_at(lane_rows, t, col, widths, others, steps: tl.constexpr):
 
 @triton.jit
 def tiles_at(rows_of, t, col, widths, others, steps: tl.constexpr):
-    """The same columns of several matrices."""
+    """Load the same columns of several matrices."""
     tiles = ()
     for n in tl.static_range(len(rows_of)):
         tiles = tiles + (tile_at(rows_of[n], t, col, widths, others, steps),)
