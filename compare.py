@@ -35,7 +35,6 @@ from shared.bench.units import clock
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
 from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
-from shared.variants import Abilities
 
 # raised before anything is measured, by what the user gave
 _BAD_INPUT = (CannotWrite, UnreadableRecord, SequenceError, UnusableInput)
@@ -190,24 +189,16 @@ def _list(settings: Settings) -> int:
     for name, worker in workers.items():
         auto = next(able.auto for able in worker.abilities.values() if able.auto)
         print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}")
-        for line, problems in _lacking(worker.abilities).items():
-            print(f"  {', '.join(problems)}: {line}")
+        lacks: dict[str, list[str]] = {}  # a line -> the problems it holds for
+        for problem, able in worker.abilities.items():
+            for what, reasons in (("no", able.absent), ("no hvp of", able.first_order)):
+                for variant in filter(reasons.get, problem_of(problem).variant_names):
+                    lacks.setdefault(f"{what} {variant}: {reasons[variant]}", []).append(problem)
+        for line, names in lacks.items():
+            print(f"  {', '.join(names)}: {line}")
     for reason in missing.values():
         print(reason)
     return 0
-
-
-def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
-    """Lines on what a framework cannot run, and why; each with the problems it holds for."""
-    lacks: dict[str, list[str]] = {}
-    for problem, able in abilities.items():
-        for what, reasons in (("no ", able.absent), ("no hvp of ", able.first_order)):
-            by_reason: dict[str, list[str]] = {}
-            for name in problem_of(problem).variant_names:
-                by_reason.setdefault(reasons.get(name, ""), []).append(name)
-            for reason in filter(None, by_reason):
-                lacks.setdefault(f"{what}{', '.join(by_reason[reason])}: {reason}", []).append(problem)
-    return lacks
 
 
 if __name__ == "__main__":

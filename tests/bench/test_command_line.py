@@ -160,8 +160,8 @@ def test_the_list_shows_all_names_each_framework_s_choice_and_what_it_lacks(monk
         assert rungs >= {*problem.passes, *problem.variant_names}
     assert "takes --gap-open --gap-extend --temperature --no-restrict-turns" in "".join(lines)
     lacks = [f"  {', '.join(ALIGNMENTS)}: no {what}" for what in
-             ("cuda_graph: no GPU", "hvp of scan_cond, vmap: wrong second derivatives")]  # fmt: skip
-    assert lines[-6:] == ["JAX 1.2.3: auto picks fused", *lacks, "PyTorch 1.2.3: auto picks fused", *lacks]
+             ("cuda_graph: no GPU", *(f"hvp of {name}: {reason}" for name, reason in first_order.items()))]  # fmt: skip
+    assert lines[-8:] == ["JAX 1.2.3: auto picks fused", *lacks, "PyTorch 1.2.3: auto picks fused", *lacks]
 
 
 # the settings that come out

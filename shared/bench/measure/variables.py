@@ -8,12 +8,8 @@ from typing import Any
 from shared.problems.own_file import SET_BY_FILES
 
 # what disables or replaces a compiler: its framework, and the values for which it does
-_DISABLING = {
-    "JAX_DISABLE_JIT": ("jax", "y|yes|t|true|on|1"),
-    "TORCH_COMPILE_DISABLE": ("torch", "1"),
-    "TORCHDYNAMO_DISABLE": ("torch", "1"),
-    "TORCH_COMPILE_OVERRIDE_BACKENDS": ("torch", ".+"),
-}
+_DISABLING = {"JAX_DISABLE_JIT": ("jax", "y|yes|t|true|on|1"), "TORCH_COMPILE_DISABLE": ("torch", "1"),
+              "TORCHDYNAMO_DISABLE": ("torch", "1"), "TORCH_COMPILE_OVERRIDE_BACKENDS": ("torch", ".+")}  # fmt: skip
 # these make calls slower or faster, as measured or as their documentation says
 _TIMED = re.compile(
     r"JAX_(DEBUG_NANS|DEBUG_INFS|DISABLE_MOST_OPTIMIZATIONS|CHECK_TRACER_LEAKS|ENABLE_CHECKS|"
