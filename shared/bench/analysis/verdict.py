@@ -21,8 +21,8 @@ from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 # below a table whose cells are those of `cell`
 READING = (
-    "The faster framework, by what factor, and the 95% interval of the factor; same: the interval lies within "
-    f"±{SAME - 1:.0%}; or same, no clear winner, no practical difference: at most the factor in brackets"
+    "A cell has the faster framework, its factor, and the factor's 95% interval. Same: the interval lies within "
+    f"±{SAME - 1:.0%}. No clear winner, no practical difference, or same: a difference is below the factor in brackets"
 )
 
 # the row of what one would write first; and how a variant is written that a user would choose, others go by their name

@@ -113,7 +113,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     ]
     notes = {_TRAINING: "\nthe gradient that a\ntraining step needs"} if len(passes) > 1 else {}
     headers = (_WRITTEN_HOW, *(f"{name}{clock}{notes.get(name, '')}" for name in passes for clock, _ in clocks))
-    below = [f"{READING}; {NOTHING}: not measured, or nothing to compare with."]
+    below = [f"{READING}. {NOTHING}: not measured, or nothing to compare with."]
     if FIRST in by_wall:
         below.append(
             f"{WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
@@ -143,11 +143,11 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     ]
     headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
-        "In total, from call N: from the Nth call on this framework takes less time overall, its first call included, "
+        "In total, from call N: this framework takes less time for N or more calls of a shape, first call included, "
         "the start of its compiler not. Compiled: by jax.jit, torch.compile.",
     ]
     if any(" up to call " in cell for row in rows for cell in row):
-        below.append("In total, up to call N: its first call takes less, its later calls perhaps more.")
+        below.append("In total, up to call N: it takes less time for up to N calls; beyond, these times cannot tell.")
     results = [r for by_pass in by_row.values() for each in by_pass.values() for r in each.results]
     for framework, reasons in record.uncompiled.items():
         used = dict.fromkeys(result.case.variant for result in results if result.case.framework == framework)
