@@ -42,9 +42,9 @@ _BAD_INPUT = (CannotWrite, UnreadableRecord, SequenceError, UnusableInput)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    request, settings = parse(given)
-    command = shlex.join(["python", "compare.py", *given])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    request, settings = parse(words)
+    command = shlex.join(["python", "compare.py", *words])
     try:
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
         if request.json and request.json not in request.record_files:
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for path in request.record_files:
                 locks.enter_context(locked(path))
             if not request.resume:
-                return _measure([Record(command, asked) for asked in settings], request)
+                return _measure([Record(command, one) for one in settings], request)
             record, _ = read_record(request.resume)
             question = QUESTIONS[record.settings.question]
             record.settings = replace(record.settings, budget=request.budget or question.default_budget)
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(records: Sequence[Record], request: Request) -> int:
     """Runs, new or resumed, and then all that they found; returns the highest exit code."""
-    found: list[Record] = []
+    begun: list[Record] = []
     codes = [0]
     budget = (request.all and request.budget) or math.inf  # of all questions together
     end = time.monotonic() + budget
@@ -95,22 +95,22 @@ def _measure(records: Sequence[Record], request: Request) -> int:
         print_error(f"not asked: {line}")
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
-            left, own = end - time.monotonic(), record.settings.budget
-            if found and 0.95 * own > left:  # the questions before took a little more than their own
-                why = f"it takes {own:g} s of the budget, {max(0.0, left):.0f} s are left"
+            seconds_left, budget_of_one = end - time.monotonic(), record.settings.budget
+            if begun and 0.95 * budget_of_one > seconds_left:  # the questions before took a little more than their own
+                why = f"it takes {budget_of_one:g} s of the budget, {max(0.0, seconds_left):.0f} s are left"
                 print_error(f"not asked: {record.settings.question}: {why}")
                 continue
-            record.settings = replace(record.settings, budget=min(own, left if found else budget))
+            record.settings = replace(record.settings, budget=min(budget_of_one, seconds_left if begun else budget))
             keep = Keeper(record, path)
             try:
                 codes.append(_run(record, keep))
             except (UnusableInput, CannotMeasure) as error:
                 # a device that cannot be used cannot be used by the first question either
-                if not request.all or (isinstance(error, CannotMeasure) and not found):
+                if not request.all or (isinstance(error, CannotMeasure) and not begun):
                     raise
                 print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
-                found.append(record)
+                begun.append(record)
                 if problem := keep.write():
                     codes.append(_fail(problem))
             if codes[-1] > 1:
@@ -120,7 +120,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 codes.append(_fail(f"{failed.case.title}: {failed.reason}"))
     finally:  # also if a later run cannot begin
         shown = []
-        for record in found:
+        for record in begun:
             try:
                 shown.append((record, QUESTIONS[record.settings.question].report(record)))
             except Exception:  # one report that fails must not cost the others
@@ -153,10 +153,10 @@ def _run(record: Record, keep: Keeper) -> int:
 def _show(shown: Sequence[tuple[Record, Report]], request: Request) -> int:
     """Write the reports that are asked for, and print them; returns the exit code."""
     records, reports = zip(*shown, strict=True)
-    told, machines = notes(records), side_by_side(records)
-    problems = write_reports(request.report, request.markdown, reports, told, machines)
+    warnings, machines = notes(records), side_by_side(records)
+    problems = write_reports(request.report, request.markdown, reports, warnings, machines)
     code = max(map(_fail, problems), default=0)
-    parts = [*map(wrapped, told), *map(console_table, machines), *map(console_text, reports)]
+    parts = [*map(wrapped, warnings), *map(console_table, machines), *map(console_text, reports)]
     print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
     return code
 
@@ -191,9 +191,9 @@ def _list(settings: Settings) -> int:
         print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}")
         lacks: dict[str, list[str]] = {}  # a line -> the problems it holds for
         for problem, able in worker.abilities.items():
-            for what, reasons in (("no", able.absent), ("no hvp of", able.first_order)):
+            for lack, reasons in (("no", able.absent), ("no hvp of", able.first_order)):
                 for variant in filter(reasons.get, problem_of(problem).variant_names):
-                    lacks.setdefault(f"{what} {variant}: {reasons[variant]}", []).append(problem)
+                    lacks.setdefault(f"{lack} {variant}: {reasons[variant]}", []).append(problem)
         for line, names in lacks.items():
             print(f"  {', '.join(names)}: {line}")
     for reason in missing.values():

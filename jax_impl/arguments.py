@@ -62,18 +62,18 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     s = widened(s)
     sizes = jnp.broadcast_to(_sizes(lengths, rows, cols), (*batch, 2))
 
-    given = [
+    arrays_of_values = [
         jnp.asarray(value, s.dtype) if np.ndim(value) > 1 else jnp.broadcast_to(_parameter(name, value, s.dtype), batch)
         for name, value in parameters.items()
     ]
-    s, sizes, *given = of_one_type(s, sizes, *given)  # first: what follows combines them
+    s, sizes, *arrays_of_values = of_one_type(s, sizes, *arrays_of_values)  # first: what follows combines them
 
     # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
     used = inside(sizes, rows, cols)
     s = _not_empty(jnp.maximum(jnp.where(used, s, 0.0), LOWEST))
     values = {
         name: _by_position(value, used) if value.ndim > len(batch) else value
-        for name, value in zip(parameters, given, strict=True)
+        for name, value in zip(parameters, arrays_of_values, strict=True)
     }
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < jnp.inf)
@@ -86,10 +86,10 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
     """Lengths clipped to the matrix, before a type that cannot hold them becomes int32; None: the whole matrix."""
     if lengths is None:
         return jnp.array([rows, cols], dtype=jnp.int32)
-    own = jnp.asarray(lengths)
-    most = np.minimum([rows, cols], jnp.iinfo(own.dtype).max).astype(own.dtype)
-    most = np.expand_dims(most, tuple(range(own.ndim - 1)))
-    return jnp.clip(own, np.zeros((), own.dtype), most).astype(jnp.int32)
+    sizes = jnp.asarray(lengths)
+    most = np.minimum([rows, cols], jnp.iinfo(sizes.dtype).max).astype(sizes.dtype)
+    most = np.expand_dims(most, tuple(range(sizes.ndim - 1)))
+    return jnp.clip(sizes, np.zeros((), sizes.dtype), most).astype(jnp.int32)
 
 
 def without_nan(arguments: Arguments) -> jax.Array:

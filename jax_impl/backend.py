@@ -109,14 +109,14 @@ def pass_function(
     best alignments. dynamic: nothing here, jax.jit compiles each shape by itself. gaps: given as arrays after all
     others.
     """
-    asked = {
+    call = {
         "score": score,
         "marginals": functools.partial(jax_impl.marginals, score),
         "hvp": functools.partial(_hvp, score),
         PATH: functools.partial(_matches, score),
     }[pass_name]
-    asked = with_gaps(asked, gaps)
-    return jax.jit(asked) if compiled else asked
+    call = with_gaps(call, gaps)
+    return jax.jit(call) if compiled else call
 
 
 def _matches(score: Any, similarity: Any, lengths: Any, temperature: Any = None, **parameters: Any) -> jax.Array:
@@ -146,8 +146,8 @@ def call_of(
     """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    own, names = split_options(problem, options)
-    return pass_function(pass_name, function(problem, variant, own), compiled, dynamic, names)
+    own_options, names = split_options(problem, options)
+    return pass_function(pass_name, function(problem, variant, own_options), compiled, dynamic, names)
 
 
 def _module(problem: str) -> ModuleType:

@@ -31,8 +31,8 @@ def _merged(function: Callable[..., Arrays], table_bytes: int | None, results: T
     if not pairs:
         return tuple(jnp.zeros(result.shape, result.dtype) for result in results)
     flat = [array.reshape(pairs, *array.shape[len(batch) :]) for array in arrays]
-    found = _in_any_chunks(function, table_bytes, *flat)
-    return tuple(own.reshape(result.shape) for own, result in zip(found, results, strict=True))
+    flat_results = _in_any_chunks(function, table_bytes, *flat)
+    return tuple(flat.reshape(result.shape) for flat, result in zip(flat_results, results, strict=True))
 
 
 def _in_any_chunks(function: Callable[..., Arrays], table_bytes: int | None, *arrays: Array) -> Arrays:

@@ -157,17 +157,17 @@ class DiagonalBatch:
 
     def count(self, choice: Choice, name: str, d: Any) -> Any:
         """Count how often a choice adds a term: by itself, and within the border value that it reads."""
-        own = float(name in choice.terms)
+        counted = float(name in choice.terms)
         if name in self.matrices or not choice.neighbour:
-            return own
+            return counted
         back, shift = self.neighbours[choice.neighbour]
         behind = self._diagonals(d) - back
         units = {other: self.s.dtype.type(other == name) for other in self.names}
         border = self.recurrence.border_tangent(units, behind)[choice.state]
         if isinstance(border, float):
-            return own + border
+            return counted + border
         outside = (self.spread(self.position, d) < shift) | (self.across(d) < back - shift)
-        return own + jnp.where(outside, border, 0.0).astype(self.s.dtype)
+        return counted + jnp.where(outside, border, 0.0).astype(self.s.dtype)
 
     def row(self, cells: Array, d: Array) -> Array:
         """Row d of an array (D, P * batch)."""

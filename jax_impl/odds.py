@@ -222,12 +222,12 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
         last = jnp.where(number == 0, base, base - 2 if keep else base + BLOCK)
         state = row(states, last + 1)
         renewed = before + _exponent(state) - FIRST_EXPONENT
-        own = jnp.where(state > 0, renewed if batch.is_global else jnp.maximum(renewed, 0), before)
+        new_exponent = jnp.where(state > 0, renewed if batch.is_global else jnp.maximum(renewed, 0), before)
         # both rows at once: XLA would copy the table in between
-        rows = jax.lax.dynamic_slice_in_dim(states, last, 2) * power_of_two(before - own)[None]
+        rows = jax.lax.dynamic_slice_in_dim(states, last, 2) * power_of_two(before - new_exponent)[None]
         states = jax.lax.dynamic_update_slice_in_dim(states, rows, base, 0)
-        one, ratio = pin(_start(batch, own)), pin(power_of_two(batch.step(own)))
-        exponents = put(exponents, number, own)
+        one, ratio = pin(_start(batch, new_exponent)), pin(power_of_two(batch.step(new_exponent)))
+        exponents = put(exponents, number, new_exponent)
 
         def step(k: Array, states: Array) -> Array:
             diagonal, side = row(states, base + k), row(states, base + k + 1)
@@ -252,11 +252,11 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
         if batch.recurrence.where != ANYWHERE:
             sums = put(sums, number, collected(ending))
         if keep:
-            unit = ratio * batch.tail(power_of_two(own - before))
+            unit = ratio * batch.tail(power_of_two(new_exponent - before))
             for k in range(2):
                 match = batch.head(row(batch.match_odds, number * BLOCK + k)) * batch.head(row(states, base + k))
                 entering = jnp.maximum(entering, match * unit)
-        return states, exponents, sums, totals, entering, own
+        return states, exponents, sums, totals, entering, new_exponent
 
     carried = states, exponents, sums, totals, jnp.zeros(batch.size, jnp.float32), batch.first_exponents
     states, exponents, sums, totals, entering, _ = jax.lax.fori_loop(0, batch.used_blocks, block, carried)
@@ -268,11 +268,11 @@ class Ends:
 
     def __init__(self, batch: OddsBatch, exponents: Array, sums: Array, totals: Array) -> None:
         self.batch = batch
-        own = exponents[:, batch.pairs :]
-        highest = jnp.where(sums > 0, own + _exponent(sums), -(10**6))
+        last_exponents = exponents[:, batch.pairs :]
+        highest = jnp.where(sums > 0, last_exponents + _exponent(sums), -(10**6))
         # a pair without rows or columns scores 0, and has no cell for its gradient
         self.exponent = jnp.where(batch.empty, 0, batch.of_pairs(highest, jnp.max))
-        scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)[None]), sums)
+        scaled = jnp.where(sums > 0, sums * power_of_two(last_exponents - batch.tiled(self.exponent)[None]), sums)
         self.odds = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
         steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
         self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
@@ -280,7 +280,7 @@ class Ends:
         if not batch.is_global:
             largest = jnp.zeros_like(self.exponent)  # of starts, and where not all of them are ends, states
             if batch.recurrence.where != ANYWHERE:
-                of_states = jnp.where(totals > 0, own + _exponent(totals), 0)
+                of_states = jnp.where(totals > 0, last_exponents + _exponent(totals), 0)
                 largest = jnp.maximum(largest, batch.of_pairs(of_states, jnp.max))
             self.hold &= (self.exponent > largest + LEAST_EXPONENT) & ~batch.lost
 
@@ -304,13 +304,13 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
     def block(number: Array, carried: Any) -> Any:
         gradients, marginals, later = carried
         number = batch.used_blocks - 1 - number
-        own = row(exponents, number)
-        scale = batch.with_margin(power_of_two(batch.tail(own) - batch.tail(later)))
+        block_exponent = row(exponents, number)
+        scale = batch.with_margin(power_of_two(batch.tail(block_exponent) - batch.tail(later)))
         gradients = jax.lax.dynamic_update_slice_in_dim(gradients, gradients[:2] * scale[None], BLOCK, 0)
-        one, ratio = pin(_start(batch, own)), power_of_two(batch.step(own))
+        one, ratio = pin(_start(batch, block_exponent)), power_of_two(batch.step(block_exponent))
         following = pin(batch.with_margin(ratio[batch.pairs :]))  # the ratio of the next position
         ratio = pin(ratio)
-        ending = ends.gradient(batch.tail(own))
+        ending = ends.gradient(batch.tail(block_exponent))
         later_ending = pin(batch.with_margin(ending[batch.pairs :]))
         ending = pin(ending)
 
@@ -320,11 +320,11 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
             side, diagonal = row(gradients, k + 1), batch.tail(row(gradients, k + 2))
             if where == ON_A_LATER_MATCH:
                 diagonal = diagonal + later_ending
-            own = batch.gap_odds * (batch.head(side) + following * batch.tail(side))
-            own += following * batch.tail(row(batch.match_odds, d + 2)) * diagonal
+            from_gap = batch.gap_odds * (batch.head(side) + following * batch.tail(side))
+            from_gap += following * batch.tail(row(batch.match_odds, d + 2)) * diagonal
             if where != ON_A_LATER_MATCH:
-                own += jnp.where(batch.inside(d) if where == ANYWHERE else batch.is_last(d), ending, 0.0)
-            return put(gradients, k, own)
+                from_gap += jnp.where(batch.inside(d) if where == ANYWHERE else batch.is_last(d), ending, 0.0)
+            return put(gradients, k, from_gap)
 
         def matches(k: Array, marginals: Array) -> Array:
             d = number * BLOCK + k
@@ -335,7 +335,7 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
             return put(marginals, d, batch.head(row(batch.match_odds, d)) * total)
 
         gradients = jax.lax.fori_loop(0, BLOCK, step, gradients)
-        return gradients, jax.lax.fori_loop(0, BLOCK, matches, marginals), own
+        return gradients, jax.lax.fori_loop(0, BLOCK, matches, marginals), block_exponent
 
     gradients = jnp.zeros((height, width), jnp.float32)
     marginals = jnp.zeros((batch.blocks * BLOCK, batch.size), jnp.float32)

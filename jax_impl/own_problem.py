@@ -27,16 +27,16 @@ def _value(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
 
 def _gradient(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
     """The last array is the cotangent."""
-    *given, cotangent = arrays
-    places = [place for place, array in enumerate(given) if jnp.issubdtype(array.dtype, jnp.floating)]
+    *inputs, cotangent = arrays
+    places = [place for place, array in enumerate(inputs) if jnp.issubdtype(array.dtype, jnp.floating)]
 
     def loss(*given: jax.Array) -> jax.Array:
         result = function(*given)
         check_result(FUNCTION, result, jax.Array, arrays, cotangent.shape)
         return (cotangent * result).sum()
 
-    gradients = jax.grad(loss, argnums=places)(*given)
-    return gradients[0] if len(gradients) == 1 else jnp.concatenate([each.ravel() for each in gradients])
+    gradients = jax.grad(loss, argnums=places)(*inputs)
+    return gradients[0] if len(gradients) == 1 else jnp.concatenate([gradient.ravel() for gradient in gradients])
 
 
 def abilities(device: str) -> Abilities:
@@ -51,5 +51,5 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
     and concatenated.
     """
     function = own_function(options, FUNCTION)
-    asked = functools.partial({"value": _value, "gradient": _gradient}[pass_name], function)
-    return jax.jit(asked) if compiled else asked
+    function_of_pass = functools.partial({"value": _value, "gradient": _gradient}[pass_name], function)
+    return jax.jit(function_of_pass) if compiled else function_of_pass

@@ -35,8 +35,8 @@ def of_pairs(function: Callable[..., Iterable[Array]], results: Types, *arrays: 
     which may have more axes, or fewer pairs.
     """
     axes = arrays[0].ndim - 2
-    own = tuple((result.shape[axes:], jnp.dtype(result.dtype)) for result in results)
-    return tuple(_pairs.bind(*of_one_type(*arrays), function=function, results=own))
+    shapes = tuple((result.shape[axes:], jnp.dtype(result.dtype)) for result in results)
+    return tuple(_pairs.bind(*of_one_type(*arrays), function=function, results=shapes))
 
 
 def number_per_pair(similarity: Array) -> jax.ShapeDtypeStruct:
@@ -76,17 +76,17 @@ def _run(*arrays: Array, function: Callable[..., Arrays], results: Any) -> list[
 
 def _types(first: Any, *_: Any, function: Any, results: Any) -> list[Any]:
     axes = len(first.shape) - 2
-    found = []
+    result_types = []
     for shape, dtype in results:
         spec = PartitionSpec(*first.sharding.spec[:axes], *[None] * len(shape))
         types = {"shape": (*first.shape[:axes], *shape), "dtype": dtype, "sharding": first.sharding.update(spec=spec)}
-        found.append(first.update(weak_type=False, **types))
-    return found
+        result_types.append(first.update(weak_type=False, **types))
+    return result_types
 
 
 def _map(arrays: Any, dims: Any, *, function: Any, results: Any) -> tuple[Any, Any]:
-    found = _pairs.bind(*of_one_type(*mapped_first(arrays, dims)), function=function, results=results)
-    return found, [0] * len(found)
+    mapped_results = _pairs.bind(*of_one_type(*mapped_first(arrays, dims)), function=function, results=results)
+    return mapped_results, [0] * len(mapped_results)
 
 
 def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
@@ -99,7 +99,7 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
 
     def partition(mesh: Any, arguments: Any, found: Any) -> Any:
         of_arguments, of_results = (
-            [_along_batch(arguments[0].sharding, axes, len(own.shape)) for own in whole] for whole in (arguments, found)
+            [_along_batch(arguments[0].sharding, axes, len(x.shape)) for x in whole] for whole in (arguments, found)
         )
         return mesh, run, of_results, tuple(of_arguments)
 
@@ -107,12 +107,12 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
     inner = [*(len(aval.shape) - axes for aval in ctx.avals_in), *(len(shape) for shape, _ in results)]
     whole = [[f"axis{place}of{axis}" for axis in range(count)] for place, count in enumerate(inner)]
     terms = [" ".join([*(f"batch{axis}" for axis in range(axes)), *names]) for names in whole]
-    arguments, others = ", ".join(terms[: len(values)]), ", ".join(terms[len(values) :])
+    arguments, result_terms = ", ".join(terms[: len(values)]), ", ".join(terms[len(values) :])
     sharded = custom_partitioning(run)
     sharded.def_partition(
         partition=partition,
         decode_shardings=False,  # to names of axes, of which there are none without a mesh
-        sharding_rule=f"{arguments} -> {others}",
+        sharding_rule=f"{arguments} -> {result_terms}",
         need_replication_factors=tuple(name for names in whole for name in names),
     )
     plain = [core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
@@ -124,13 +124,13 @@ def _along_batch(sharding: Any, axes: int, ndim: int) -> Any:
     whole = sharding._hlo_sharding
     if whole.is_replicated():
         return sharding
-    own = OpSharding()
-    own.type = OpSharding.Type.OTHER
+    sharding_proto = OpSharding()
+    sharding_proto.type = OpSharding.Type.OTHER
     devices, batch = whole.tile_assignment_devices(), whole.tile_assignment_dimensions()[:axes]
-    own.tile_assignment_devices = devices
-    own.tile_assignment_dimensions = [*batch, *[1] * (ndim - axes), len(devices) // math.prod(batch)]
-    own.replicate_on_last_tile_dim = True
-    return GSPMDSharding(sharding._device_assignment, own)
+    sharding_proto.tile_assignment_devices = devices
+    sharding_proto.tile_assignment_dimensions = [*batch, *[1] * (ndim - axes), len(devices) // math.prod(batch)]
+    sharding_proto.replicate_on_last_tile_dim = True
+    return GSPMDSharding(sharding._device_assignment, sharding_proto)
 
 
 _pairs = Primitive("pairs")

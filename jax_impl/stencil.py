@@ -98,5 +98,5 @@ def abilities(device: str) -> Abilities:
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:
     """The function to be timed: "value" is f(w), "gradient" f(w, cotangent), the gradient of sum(cotangent * a)."""
     function = functools.partial(stencil, variant=variant)
-    asked = {"value": function, "gradient": functools.partial(_gradient, function)}[pass_name]
-    return jax.jit(asked) if compiled else asked
+    call = {"value": function, "gradient": functools.partial(_gradient, function)}[pass_name]
+    return jax.jit(call) if compiled else call

@@ -53,8 +53,8 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
             )
-            own = parameters | {name: gap[i, j] for name, gap in gaps.items()}
-            states, end = recurrence_step(recurrence, own, s[i, j], diagonal, left, up)
+            costs = parameters | {name: gap[i, j] for name, gap in gaps.items()}
+            states, end = recurrence_step(recurrence, costs, s[i, j], diagonal, left, up)
             ends = ends.at[i, j].set(end)
         tables = tuple(table.at[i + 1, j + 1].set(state) for table, state in zip(tables, states, strict=True))
     i, j = jnp.indices((rows, cols))
@@ -72,8 +72,8 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     for d in range(len(rotated)):
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
         left, up = shift(last, recurrence.border(of_diagonal, d - 1))
-        own = of_diagonal | {name: gap[d] for name, gap in gaps.items()}
-        states, end = recurrence_step(recurrence, own, rotated[d], before, left, up)
+        costs = of_diagonal | {name: gap[d] for name, gap in gaps.items()}
+        states, end = recurrence_step(recurrence, costs, rotated[d], before, left, up)
         before, last = last, bordered(states, inside[d], recurrence.border(of_diagonal, d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, jnp.stack(ends), i, j, lengths)
@@ -155,9 +155,9 @@ def _scan(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Arr
         carry: tuple[States, States], row: tuple[Array, Parameters, Array, Array]
     ) -> tuple[tuple[States, States], Array]:
         before, last = carry
-        similarity, own, is_inside, d = row
+        similarity, costs, is_inside, d = row
         left, up = pick((d + len(s)) % 2, last, recurrence.border(of_diagonal, d - 1))
-        states, end = recurrence_step(recurrence, of_diagonal | own, similarity, before, left, up)
+        states, end = recurrence_step(recurrence, of_diagonal | costs, similarity, before, left, up)
         return (last, bordered(states, is_inside, recurrence.border(of_diagonal, d))), end
 
     rows = (rotated, gaps, inside, jnp.arange(len(rotated)))

@@ -25,10 +25,10 @@ if jax.__version_info__ < (0, 11):  # half of the time; JAX 0.11 has no such opt
 
 def transformed(name: str, f: Function, given: Given) -> Array:
     """Apply a transform to f, and return its result as an array; under jax.jit, but for an export."""
-    asked = TRANSFORMED[name]
-    if asked in _EXPORTS:
-        return asked(f, given)
-    return jax.jit(lambda own: asked(f, own), compiler_options=QUICK)(given)
+    transform = TRANSFORMED[name]
+    if transform in _EXPORTS:
+        return transform(f, given)
+    return jax.jit(lambda own: transform(f, own), compiler_options=QUICK)(given)
 
 
 def _scores(f: Function, given: Given) -> Array:

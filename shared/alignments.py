@@ -209,7 +209,7 @@ class Recurrence:
             return sum(parts[1:], parts[0])
 
         values = [[value(choice) for choice in choices] for choices in self.states]
-        states = tuple(smax(*own) for own in values)
+        states = tuple(smax(*choices) for choices in values)
         ends = [values[0][number] for number in self.ends_among_choices] or states
         return states, ends[0] if len(ends) == 1 else smax(*ends)
 

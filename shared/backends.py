@@ -30,8 +30,8 @@ def module_of(problem: str) -> str:
 
 def split_options(problem: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The options of an alignment's function, and the gaps that are given by position: all, or none."""
-    own = dict(options)
-    return own, ALIGNMENTS[problem].gaps if own.pop(GAPS_BY_POSITION, False) else ()
+    scalar_options = dict(options)
+    return scalar_options, ALIGNMENTS[problem].gaps if scalar_options.pop(GAPS_BY_POSITION, False) else ()
 
 
 def with_gaps(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
@@ -50,13 +50,13 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
     """Compile and cache the native kernels that a pass calls; of a problem that is no alignment, smith_waterman's."""
     if problem not in ALIGNMENTS:
         problem, options = "smith_waterman", {}
-    own, names = split_options(problem, ALIGNMENTS[problem].options | options)
-    kernel = cpp.kernel(dtype, cpp.call_of(problem, own).kind, bool(names))
+    scalar_options, names = split_options(problem, ALIGNMENTS[problem].options | options)
+    kernel = cpp.kernel(dtype, cpp.call_of(problem, scalar_options).kind, bool(names))
     passes = {
         "score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents"), PATH: ("best",)
     }  # fmt: skip
-    for each in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
-        getattr(kernel, each)
+    for needed in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
+        getattr(kernel, needed)
 
 
 def gpu_kernels(

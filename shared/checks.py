@@ -85,22 +85,22 @@ def best_alignment_call(
 
     Raises TypeError or ValueError for another function, and for keywords that are neither gaps nor options.
     """
-    own, given = unbound(function, keywords)
-    name = next((name for name in ALIGNMENTS if getattr(package, name) is own), None)
+    public, keywords_given = unbound(function, keywords)
+    name = next((name for name in ALIGNMENTS if getattr(package, name) is public), None)
     if name is None:
-        qualified = getattr(own, "__qualname__", None)
-        what = f"{own.__module__}.{qualified}" if qualified else _type_name(function)
+        qualified = getattr(public, "__qualname__", None)
+        function_title = f"{public.__module__}.{qualified}" if qualified else _type_name(function)
         raise TypeError(
             f"function must be one of {', '.join(ALIGNMENTS)} of this package, or functools.partial of one with "
-            f"keywords only, got {what}"
+            f"keywords only, got {function_title}"
         )
-    if "temperature" in given:
+    if "temperature" in keywords_given:
         raise TypeError("best_alignment takes no temperature")
-    if "lengths" in given:
+    if "lengths" in keywords_given:
         raise TypeError("best_alignment takes lengths by itself, not in functools.partial")
     alignment = ALIGNMENTS[name]
     gaps, options = {gap: alignment.parameters[gap] for gap in alignment.gaps}, alignment.options
-    for keyword, value in given.items():
+    for keyword, value in keywords_given.items():
         if keyword in gaps:
             gaps[keyword] = value
         elif keyword in options:
@@ -111,8 +111,8 @@ def best_alignment_call(
                 check_flag(keyword, value)
             options[keyword] = value
         else:
-            known = ", ".join([*gaps, *options]) or "no parameters"
-            raise TypeError(f"best_alignment of {name} takes {known}, got {keyword}")
+            parameters = ", ".join([*gaps, *options]) or "no parameters"
+            raise TypeError(f"best_alignment of {name} takes {parameters}, got {keyword}")
     return name, gaps, options
 
 

@@ -33,8 +33,8 @@ def biopython(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        what = "FASTA files, Stockholm files and substitution matrices"
-        raise SequenceError(f"{what} are read by Biopython: pip install biopython ({error})") from None
+        files = "FASTA files, Stockholm files and substitution matrices"
+        raise SequenceError(f"{files} are read by Biopython: pip install biopython ({error})") from None
 
 
 def read_text(path: str | os.PathLike[str], kind: str, shortened: re.Pattern[str] | None = None) -> str:
@@ -100,8 +100,8 @@ def letters_at(letters: str, wrong: Sequence[int]) -> str:
 
 def _few(items: Sequence[str], others: str) -> str:
     """The first items, and how many others there are."""
-    left = len(items) - _MOST_LISTED
-    return ", ".join(items[:_MOST_LISTED]) + (f" and {left} {others}" if left > 0 else "")
+    unlisted = len(items) - _MOST_LISTED
+    return ", ".join(items[:_MOST_LISTED]) + (f" and {unlisted} {others}" if unlisted > 0 else "")
 
 
 def quoted_path(path: str | os.PathLike[str]) -> str:

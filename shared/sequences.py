@@ -92,7 +92,7 @@ def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> li
         wrong = [] if name else ["expected a name after '>', got none"]
         if not letters:
             wrong.append("expected at least one letter, got none")
-        if at := [found.start() for found in _NOT_A_LETTER.finditer(letters)]:
+        if at := [match.start() for match in _NOT_A_LETTER.finditer(letters)]:
             wrong.append(f"expected letters A-Z or *, {letters_at(letters.translate(_SHOW_BLANKS), at)}")
         if wrong:
             faults.append(f"{_record(index, name)}: {'; '.join(wrong)}")
@@ -122,8 +122,8 @@ def substitution_matrix(name: str) -> Matrix:
     """
     known_name = name.upper()
     if known_name not in matrix_names():
-        known = ", ".join(matrix_names())
-        raise SequenceError(f"expected a substitution matrix out of {known}, got {quoted(name)}")
+        names_known = ", ".join(matrix_names())
+        raise SequenceError(f"expected a substitution matrix out of {names_known}, got {quoted(name)}")
     table = _load(known_name)
     return Matrix(known_name, "".join(table.alphabet), np.array(table, dtype=np.float32))
 
@@ -187,10 +187,10 @@ def _substitutes(matrix: Matrix) -> dict[str, str]:
 
 def _lacking(record: Record, matrix: Matrix) -> str:
     """The letters that the matrix lacks, as part of an error; empty if there are none."""
-    known = {*matrix.alphabet, *_substitutes(matrix)}
-    if known.issuperset(record.letters):
+    letters = {*matrix.alphabet, *_substitutes(matrix)}
+    if letters.issuperset(record.letters):
         return ""
-    at = [position for position, letter in enumerate(record.letters) if letter not in known]
+    at = [position for position, letter in enumerate(record.letters) if letter not in letters]
     return f"expected letters of {matrix.name} ({matrix.alphabet}), {letters_at(record.letters, at)}"
 
 

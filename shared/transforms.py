@@ -84,14 +84,14 @@ TRANSFORMS = {
 def wanted(problem: str, given: Given, **options: Any) -> dict[str, np.ndarray]:
     """The reference's float64 results, by the kind of result that a transform gives. given: NumPy arrays."""
     similarity, lengths, parameters, cotangent, direction = given
-    own = {**parameters, **options}
-    scores = getattr(reference, problem)(similarity, lengths, **own)
-    marginals = reference.gradients(problem, similarity, lengths, **own)["similarity"]
+    arguments = {**parameters, **options}
+    scores = getattr(reference, problem)(similarity, lengths, **arguments)
+    marginals = reference.gradients(problem, similarity, lengths, **arguments)["similarity"]
     weight = cotangent[:, None, None]
 
     def product(matrix: np.ndarray) -> np.ndarray:
-        found = reference.hessian_vector_product(problem, matrix, direction, lengths, **own)
-        return weight * found["similarity"]
+        products = reference.hessian_vector_product(problem, matrix, direction, lengths, **arguments)
+        return weight * products["similarity"]
 
     step = _STEP * np.asarray(parameters["temperature"], np.float64)[:, None, None]
     moved = [product(similarity + sign * step * direction) for sign in (1, -1)]

@@ -63,8 +63,8 @@ def check_result(
     of this shape if they are known."""
     if not isinstance(result, kind):
         raise TypeError(f"{name} must return one array of its framework, got {type(result).__name__}")
-    got, *given = (str(array.dtype).rpartition(".")[2] for array in (result, *inputs))  # PyTorch: torch.float32
-    floats = [dtype for dtype in given if dtype in _FLOATS]
+    got, *dtypes = (str(array.dtype).rpartition(".")[2] for array in (result, *inputs))  # PyTorch: torch.float32
+    floats = [dtype for dtype in dtypes if dtype in _FLOATS]
     if floats and got not in floats:
         raise TypeError(f"{name} must return {floats[0]}, as it is given, got {got}")
     if shape is not None and tuple(result.shape) != shape:

@@ -30,18 +30,18 @@ DERIVATIVES = "gradients", "gradients with values"
 
 def kernels() -> list[Kernel]:
     """Each of them once; those of other options, by position and without lengths on small matrices alone."""
-    each = product(DTYPES, (1, EXPONENTIALS_IN_A_ROUND))
-    found = [exponentials_program(dtype, 1024, 1, number).launches[0].kernel for dtype, number in each]
-    return list(dict.fromkeys([*found, *(kernel for asked in _asked() for kernel in kernels_of(*asked))]))
+    pairs = product(DTYPES, (1, EXPONENTIALS_IN_A_ROUND))
+    rates = [exponentials_program(dtype, 1024, 1, number).launches[0].kernel for dtype, number in pairs]
+    return list(dict.fromkeys([*rates, *(kernel for call in _asked() for kernel in kernels_of(*call))]))
 
 
 def _asked() -> Iterator[tuple[Any, ...]]:
     """Arguments of `kernels_of`."""
     for name, alignment in ALIGNMENTS.items():
-        usual, *others = (cpp.call_of(name, options) for options in alignment.all_options())
-        by_position = [cpp.call_of(name, own, alignment.gaps) for own in alignment.all_options() if alignment.gaps]
+        usual, *others_than_usual = (cpp.call_of(name, options) for options in alignment.all_options())
+        by_position = [cpp.call_of(name, one, alignment.gaps) for one in alignment.all_options() if alignment.gaps]
         yield from product(("score", "gradients", "product", "best"), [usual], DTYPES, (NARROW, WIDE, TALL))
-        yield from product(("score", "gradients", "product", "best"), others, [FLOAT32], [NARROW])
+        yield from product(("score", "gradients", "product", "best"), others_than_usual, [FLOAT32], [NARROW])
         yield from product((*DERIVATIVES, "product"), by_position[:1], DTYPES, (NARROW, WIDE))
         yield from product(["best"], by_position, [FLOAT32], [NARROW])
         yield from product(("score", *DERIVATIVES), [usual], [FLOAT32], [NARROW], [False])
@@ -51,12 +51,12 @@ def _asked() -> Iterator[tuple[Any, ...]]:
 
 def main(capability: int) -> int:
     """Compile them; the exit code is 1 if one does not compile."""
-    wanted = kernels()
+    all_kernels = kernels()
     with ThreadPoolExecutor() as pool:  # the native ones that best alignments are compared with, in the meantime
         for name, alignment in ALIGNMENTS.items():
             pool.submit(lambda call: cpp.kernel(FLOAT32, call.kind, False).best, cpp.call_of(name, alignment.options))
-        problems = compile_ahead(wanted, capability)
-    print(*problems, f"{len(wanted)} kernels, {len(problems)} failed", sep="\n")
+        problems = compile_ahead(all_kernels, capability)
+    print(*problems, f"{len(all_kernels)} kernels, {len(problems)} failed", sep="\n")
     return min(1, len(problems))
 
 

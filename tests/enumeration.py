@@ -112,8 +112,8 @@ def best_matches(
     counts = _counts(problem, rows, cols, tuple(options.items()), _by_position(problem, parameters))
     worth = counts @ _prices(problem, similarity, parameters)
     best = counts[worth > worth.max() - 1e-9, : similarity.size]
-    others = worth[(counts[:, : similarity.size] != best[0]).any(axis=1)]
-    return best.mean(axis=0).reshape(rows, cols), worth.max(), worth.max() - others.max(initial=-np.inf)
+    next_best = worth[(counts[:, : similarity.size] != best[0]).any(axis=1)]
+    return best.mean(axis=0).reshape(rows, cols), worth.max(), worth.max() - next_best.max(initial=-np.inf)
 
 
 def number_of_alignments(problem: str, rows: int, cols: int, **options: Any) -> int:
@@ -164,8 +164,8 @@ def _prices(problem: str, similarity: np.ndarray, parameters: Values) -> np.ndar
 def _named(problem: str, shape: tuple[int, ...], parameters: Values, values: np.ndarray, temperature: float) -> Values:
     like = {"similarity": np.zeros(shape), **{name: np.asarray(parameters[name]) for name in PRICES[problem]}}
     parts = np.split(values, np.cumsum([array.size for array in like.values()])[:-1])
-    named = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
-    return {**named, "temperature": temperature}
+    by_name = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
+    return {**by_name, "temperature": temperature}
 
 
 def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:

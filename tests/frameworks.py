@@ -146,8 +146,8 @@ def _reference_result(pickled: bytes) -> Result:
         if name in names_by_position(problem, parameters):
             gradients[name] = slopes[name] * cotangent[..., None, None]
             continue
-        each = slopes[name] * cotangent
-        gradients[name] = each if value.shape == cotangent.shape else each.sum()
+        slope = slopes[name] * cotangent
+        gradients[name] = slope if value.shape == cotangent.shape else slope.sum()
     largest = reference.largest_state(problem, similarity, lengths, **parameters, **options)
     return Result(score, gradients, cotangent, largest)
 
@@ -209,9 +209,9 @@ def assert_parity(result: Result, expected: Result, dtype: str, temperature: Any
     weight = np.abs(expected.cotangent)[..., None, None]
     _assert_within("similarity", dtype, result.gradients["similarity"], expected.gradients["similarity"], weight, bound)
     for name in expected.gradients.keys() - {"similarity"}:
-        got, wanted = result.gradients[name], np.asarray(expected.gradients[name])
-        largest = np.maximum(1.0, np.max(np.abs(wanted), initial=0.0))
-        _assert_within(name, dtype, got, wanted, largest, np.asarray(tolerance.gradient))
+        got, exact = result.gradients[name], np.asarray(expected.gradients[name])
+        largest = np.maximum(1.0, np.max(np.abs(exact), initial=0.0))
+        _assert_within(name, dtype, got, exact, largest, np.asarray(tolerance.gradient))
 
 
 def _assert_within(

@@ -15,9 +15,9 @@ def made_up_family(name: str, seed: int = 0, sequences: int = 6, columns: int = 
     codes, places = [], []
     for _ in range(sequences):
         changed = np.where(random.random(columns) < 0.2, random.integers(len(ALPHABET), size=columns), ancestor)
-        kept = np.flatnonzero(random.random(columns) < 0.9)
-        codes.append(changed[kept].astype(np.int32))
-        places.append(kept.astype(np.int32))
+        columns_left = np.flatnonzero(random.random(columns) < 0.9)
+        codes.append(changed[columns_left].astype(np.int32))
+        places.append(columns_left.astype(np.int32))
     return Family(name, "", tuple(f"{name}/{number}" for number in range(sequences)), tuple(codes), tuple(places))
 
 

@@ -130,22 +130,22 @@ def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: A
     similarity = np.asarray(similarity, np.float32)
     similarity = similarity if similarity.ndim == 3 else similarity[None]
     by_position = names_by_position(problem, parameters)
-    own = {name: np.asarray(parameters[name], np.float32) for name in parameters}
+    in_float32 = {name: np.asarray(parameters[name], np.float32) for name in parameters}
     before = cpp.exact_pairs()
-    found = Given(problem, similarity, lengths, own, options).results()
+    results = Given(problem, similarity, lengths, in_float32, options).results()
     exact = cpp.exact_pairs() - before
-    wide = {name: value.astype(np.float64) for name, value in own.items()}
+    wide = {name: value.astype(np.float64) for name, value in in_float32.items()}
     expected = Given(problem, similarity.astype(np.float64), lengths, wide, options).results()
-    temperature = float(own["temperature"])
-    largest_gap = max([0.0, *(float(own[name].max()) for name in by_position)])
-    if "gap" in own and not by_position:
-        largest_gap = abs(float(own["gap"]))
+    temperature = float(in_float32["temperature"])
+    largest_gap = max([0.0, *(float(in_float32[name].max()) for name in by_position)])
+    if "gap" in in_float32 and not by_position:
+        largest_gap = abs(float(in_float32["gap"]))
     for pair, matrix in enumerate(similarity):
         score, finite = float(expected[0][pair]), np.abs(matrix[np.isfinite(matrix)])
         # max|h|, from above
         largest = abs(score) + finite.max(initial=0) + largest_gap * sum(matrix.shape)
         for place, name in (RESULTS | dict.fromkeys(range(10, 10 + len(by_position)), "d_costs")).items():
-            value, right = found[place][pair].astype(np.float64), expected[place][pair]
+            value, right = results[place][pair].astype(np.float64), expected[place][pair]
             size = float(np.abs(right).max(initial=0))
             if name == "score":
                 bound = score_bound("float32", score, largest, temperature)
@@ -156,7 +156,7 @@ def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: A
             else:
                 bound = hvp_bound("float32", size, largest, temperature)
             np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
-        assert found[0][pair] == found[1][pair] == found[7][pair]
+        assert results[0][pair] == results[1][pair] == results[7][pair]
     return exact
 
 

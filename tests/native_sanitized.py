@@ -41,12 +41,12 @@ def check(kernel: Any, problem: str, options: dict, names: tuple[str, ...], size
     parameters["temperature"][4::5] = 0
     results = []
     for layout, threads in ((PAIRS, 1), (ROWS, 1), (0, 1), (0, 2)):
-        given = Given(problem, similarity, lengths, parameters, options, layout, threads)
-        given.kernel = kernel
-        results.append(given.results())
+        call = Given(problem, similarity, lengths, parameters, options, layout, threads)
+        call.kernel = kernel
+        results.append(call.results())
         if hasattr(kernel, "best"):
-            scores, matches = given.new()[0], np.empty(similarity.shape, np.uint8)
-            given.run("best", scores, matches)
+            scores, matches = call.new()[0], np.empty(similarity.shape, np.uint8)
+            call.run("best", scores, matches)
             results[-1] += scores, matches
     assert_same_bits(results[0], results[1])
     assert_same_bits(results[2], results[3])
@@ -62,9 +62,9 @@ def main(path: str, kind: str, *fault: str) -> None:
             setattr(kernel, name, function)
     first = CALLS[kind][0]
     if fault:
-        given = Given(first[0], *many(first[0], "float32"))
-        given.kernel = kernel
-        given.run("score", given.new()[0][:-1].copy())  # too little room
+        first_call = Given(first[0], *many(first[0], "float32"))
+        first_call.kernel = kernel
+        first_call.run("score", first_call.new()[0][:-1].copy())  # too little room
     for call, size in (*itertools.product(CALLS[kind], SIZES), *((first, size) for size in LARGE)):
         problem, options, names = call
         check(kernel, problem, options, names, size)

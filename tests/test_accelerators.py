@@ -68,10 +68,10 @@ def test_only_running_out_of_memory_is_out_of_memory():
         "jax": jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."),
         "torch": torch.OutOfMemoryError("CUDA out of memory."),
     }
-    others = jax.errors.JaxRuntimeError("INTERNAL: no"), RuntimeError("no"), MemoryError()
+    other_errors = jax.errors.JaxRuntimeError("INTERNAL: no"), RuntimeError("no"), MemoryError()
     for framework, error in out_of_memory.items():
         backend = FRAMEWORKS[framework].backend
-        assert [backend.is_out_of_memory(own) for own in (error, *others)] == [True, False, False, False]
+        assert [backend.is_out_of_memory(error_) for error_ in (error, *other_errors)] == [True, False, False, False]
 
 
 def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):

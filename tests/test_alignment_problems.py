@@ -28,8 +28,8 @@ from shared.variants import keyword_defaults
 
 def inputs(**settings: Any) -> tuple[AlignmentInputs, AlignmentInputs]:
     """The single pair and the batch of a ladder."""
-    named: dict[str, Any] = QUESTIONS["ladder"].inputs(Settings(**settings))
-    return named["single"], named["batch"]
+    by_name: dict[str, Any] = QUESTIONS["ladder"].inputs(Settings(**settings))
+    return by_name["single"], by_name["batch"]
 
 
 def batch_of(**settings: Any) -> AlignmentInputs:
@@ -92,13 +92,13 @@ def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypat
     monkeypatch.setattr(sequence_files, "LARGEST_FILE_BYTES", 10_000_000)  # which reading sets aside
     path = fasta_of(tmp_path, *["A" * 1000] * 3000)
     tracemalloc.start()
-    for given in (
+    for settings in (
         {"input": path},
         {"input": path, "batch": 4_000_000_000},
         {"input": "random", "batch": 4_000_000_000},
     ):
         with pytest.raises(UnusableInput, match=r"^4\d{6,9} matrices of \d+ x \d+ do not fit into memory: take fewer"):
-            batch_of(**given)
+            batch_of(**settings)
     assert len(batch_of(input=path, batch=2).similarity) == 2
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -122,41 +122,41 @@ def test_a_fasta_file_is_scored_with_the_matrix_asked_for(tmp_path: Path):
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)
 def test_arguments_are_those_asked_for_else_the_public_functions_defaults(problem: str):
-    asked = Settings(input="random", size=(2, 2), batch=1)
-    (given,) = PROBLEMS[problem].inputs(asked).values()
+    settings = Settings(input="random", size=(2, 2), batch=1)
+    (inputs,) = PROBLEMS[problem].inputs(settings).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
     table.pop(GAPS_BY_POSITION, None)
-    assert given.parameters | given.options == keyword_defaults(getattr(reference, problem)) == table
-    (given,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
-    assert given.parameters["temperature"] == 0.25
+    assert inputs.parameters | inputs.options == keyword_defaults(getattr(reference, problem)) == table
+    (inputs,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
+    assert inputs.parameters["temperature"] == 0.25
 
 
 def test_gaps_by_position_are_drawn_around_the_parameter():
-    asked = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
-    (given,) = PROBLEMS["smith_waterman_affine"].inputs(asked).values()
-    assert list(given.gaps) == ["gap_open", "gap_extend"] and given.options[GAPS_BY_POSITION]
-    assert given.text.endswith("3 pairs of up to 4 x 5, gaps by position within ±0.5 of the number")
+    settings = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
+    (inputs,) = PROBLEMS["smith_waterman_affine"].inputs(settings).values()
+    assert list(inputs.gaps) == ["gap_open", "gap_extend"] and inputs.options[GAPS_BY_POSITION]
+    assert inputs.text.endswith("3 pairs of up to 4 x 5, gaps by position within ±0.5 of the number")
     for name, middle in (("gap_open", -3.5), ("gap_extend", -1.0)):
-        gap = given.gaps[name]
-        assert gap.shape == given.similarity.shape and gap.dtype == np.float32
+        gap = inputs.gaps[name]
+        assert gap.shape == inputs.similarity.shape and gap.dtype == np.float32
         assert np.abs(gap - middle).max() <= 0.5 and gap.std() > 0.1
-    for one, gap in zip(given.arguments("hvp")[3:], given.gaps.values(), strict=True):
+    for one, gap in zip(inputs.arguments("hvp")[3:], inputs.gaps.values(), strict=True):
         assert one is gap
-    other = replace(given, gaps={name: gap + 1 for name, gap in given.gaps.items()})
-    assert Facts.of(given).sha256 != Facts.of(other).sha256
-    assert {gap.shape for gap in given.resized(1).gaps.values()} == {(3, 4, 4)}
+    other = replace(inputs, gaps={name: gap + 1 for name, gap in inputs.gaps.items()})
+    assert Facts.of(inputs).sha256 != Facts.of(other).sha256
+    assert {gap.shape for gap in inputs.resized(1).gaps.values()} == {(3, 4, 4)}
     assert GAPS_BY_POSITION not in PROBLEMS["free_gap"].arguments
 
 
 def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
     sizes = ((6, 7), (20, 3), (3, 6, 7), (1, 2, 2))
-    named: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
-    assert list(named) == ["6x7", "20x3", "3x6x7", "1x2x2"]
-    for size, given in zip(sizes, named.values(), strict=True):
+    by_name: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
+    assert list(by_name) == ["6x7", "20x3", "3x6x7", "1x2x2"]
+    for size, inputs in zip(sizes, by_name.values(), strict=True):
         batch, *matrix = size if len(size) == 3 else (GROWTH_BATCH, *size)
-        assert given.similarity.shape == (batch, *matrix)
-        assert (given.pair_lengths == matrix).all() and given.work == given.similarity.size
-    assert named["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
+        assert inputs.similarity.shape == (batch, *matrix)
+        assert (inputs.pair_lengths == matrix).all() and inputs.work == inputs.similarity.size
+    assert by_name["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
     first, *_ = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5), (2, 2), (3, 3), (9, 9)), batch=3)).values()
     assert first.shape == (3, 4, 5)
 
@@ -164,12 +164,12 @@ def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
 def test_a_gpu_has_a_small_and_a_repeated_large_batch_where_no_size_is_asked_for(monkeypatch: pytest.MonkeyPatch):
     def shapes(**asked: Any) -> dict[str, tuple[int, ...]]:
         settings = Settings(**{"device": "cuda", "input": "random", **asked})
-        return {name: given.shape for name, given in PROBLEMS["smith_waterman"].inputs(settings).items()}
+        return {name: inputs.shape for name, inputs in PROBLEMS["smith_waterman"].inputs(settings).items()}
 
     monkeypatch.setattr(alignment_inputs, "CHIP_SIZE", (5, 4))
     assert shapes() == {"100x150": (64, 100, 150), "5x4": (4096, 5, 4)}
-    for asked in ({"size": (3, 4)}, {"batch": 2}, {"input": "globins"}):
-        assert [*shapes(**asked)] == ["batch"]
+    for options in ({"size": (3, 4)}, {"batch": 2}, {"input": "globins"}):
+        assert [*shapes(**options)] == ["batch"]
 
 
 @pytest.mark.parametrize(("cols", "step", "new"), [(3, 1, 2), (3, 2, 1), (3, 3, 6), (3, 10, 13), (1, 1, 2)])
@@ -198,11 +198,11 @@ def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> AlignmentInputs:
 
 def results_of(problem: str, inputs: AlignmentInputs) -> dict[str, np.ndarray]:
     """The right result of each pass."""
-    given, sizes, parameters = inputs.similarity, inputs.lengths, inputs.parameters
-    hvp = reference.hessian_vector_product(problem, given, inputs.weights, sizes, **parameters)
+    similarity, sizes, parameters = inputs.similarity, inputs.lengths, inputs.parameters
+    hvp = reference.hessian_vector_product(problem, similarity, inputs.weights, sizes, **parameters)
     return {
-        "score": getattr(reference, problem)(given, sizes, **parameters),
-        "marginals": reference.gradients(problem, given, sizes, **parameters)["similarity"],
+        "score": getattr(reference, problem)(similarity, sizes, **parameters),
+        "marginals": reference.gradients(problem, similarity, sizes, **parameters)["similarity"],
         "hvp": hvp["similarity"],
     }
 
@@ -210,12 +210,12 @@ def results_of(problem: str, inputs: AlignmentInputs) -> dict[str, np.ndarray]:
 def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
     inputs = inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
     work = inputs.pair_lengths.prod(axis=1)
-    asked = functools.partial(reference_results, "smith_waterman", passes=(), cells=1000, whole=0)
-    found, again, other = (asked(replace(inputs, seed=seed)) for seed in (0, 0, 1))
-    assert work[found.pairs[0]] == work.min() and work[found.pairs[1]] == work.max()
-    assert 2 < len(found.pairs) < 40 and len(set(found.pairs)) == len(found.pairs)
-    assert found.lengths.prod(axis=1).sum() <= 1000 and not found.is_cut
-    assert found.pairs.tolist() == again.pairs.tolist() != other.pairs.tolist()
+    reference_of = functools.partial(reference_results, "smith_waterman", passes=(), cells=1000, whole=0)
+    results, again, other = (reference_of(replace(inputs, seed=seed)) for seed in (0, 0, 1))
+    assert work[results.pairs[0]] == work.min() and work[results.pairs[1]] == work.max()
+    assert 2 < len(results.pairs) < 40 and len(set(results.pairs)) == len(results.pairs)
+    assert results.lengths.prod(axis=1).sum() <= 1000 and not results.is_cut
+    assert results.pairs.tolist() == again.pairs.tolist() != other.pairs.tolist()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +231,11 @@ def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
 )
 def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size, whole, corner):
     inputs = inputs_of(size)
-    found = reference_results("smith_waterman", inputs, PASSES, cells=900, whole=whole)
-    assert found.is_cut == (size != corner) and found.lengths.tolist() == [list(corner)]
-    assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
-    assert found.marginals.shape == (1, *corner)
-    if found.is_cut:
+    results = reference_results("smith_waterman", inputs, PASSES, cells=900, whole=whole)
+    assert results.is_cut == (size != corner) and results.lengths.tolist() == [list(corner)]
+    assert results.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
+    assert results.marginals.shape == (1, *corner)
+    if results.is_cut:
         with pytest.raises(UnusableInput, match="path takes pairs of up to 900 cells"):
             reference_results("smith_waterman", inputs, ("path",), cells=900, whole=900)
 
@@ -276,9 +276,9 @@ def gated(request: pytest.FixtureRequest) -> Gated:
     lengths = np.array([(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)])
     parameters = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
     inputs = replace(inputs_of((10, 9, 11), lengths), parameters=parameters, options=ALIGNMENTS[problem].options)
-    found = reference_results(problem, inputs, PASSES, cells=115, whole=0)
-    assert len(found.pairs) == 3
-    return Gated(dtype, found, {name: value.astype(dtype) for name, value in results_of(problem, inputs).items()})
+    expected = reference_results(problem, inputs, PASSES, cells=115, whole=0)
+    assert len(expected.pairs) == 3
+    return Gated(dtype, expected, {name: value.astype(dtype) for name, value in results_of(problem, inputs).items()})
 
 
 every_pass = pytest.mark.parametrize("pass_name", PASSES)
@@ -332,19 +332,19 @@ def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
 @every_pass
 def test_a_single_pair_is_gated_without_a_number(pass_name: str):
     inputs = inputs_of((6, 7))
-    found = reference_results("smith_waterman", inputs, PASSES)
+    expected = reference_results("smith_waterman", inputs, PASSES)
     result = results_of("smith_waterman", inputs)[pass_name].astype("float32")
-    assert judge(pass_name, result, found, "float32", 1.0, (6, 7)).passed
-    wrong = judge(pass_name, result + np.float32(1), found, "float32", 1.0, (6, 7))
+    assert judge(pass_name, result, expected, "float32", 1.0, (6, 7)).passed
+    wrong = judge(pass_name, result + np.float32(1), expected, "float32", 1.0, (6, 7))
     assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
 
 
 @pytest.mark.parametrize("gaps_by_position", [False, True])
 def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_position: bool):
     arguments = {"gap": -0.5, GAPS_BY_POSITION: gaps_by_position}
-    asked = Settings(input="random", size=(7, 9), batch=5, dtype="float64", arguments=arguments)
-    (given,) = cast(dict[str, AlignmentInputs], PROBLEMS["smith_waterman"].inputs(asked)).values()
-    inputs = replace(given, similarity=given.similarity - 0.5)
+    settings = Settings(input="random", size=(7, 9), batch=5, dtype="float64", arguments=arguments)
+    (alignment,) = cast(dict[str, AlignmentInputs], PROBLEMS["smith_waterman"].inputs(settings)).values()
+    inputs = replace(alignment, similarity=alignment.similarity - 0.5)
     matches = best_alignments("smith_waterman", inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
     problem, expected = PROBLEMS["smith_waterman"], reference_results("smith_waterman", inputs, ("path",))
     assert problem.judge("path", matches, expected, inputs, "float32").passed

@@ -75,8 +75,8 @@ def best_natively(given: Given) -> list[np.ndarray]:
 
 
 def assert_equal(got: Any, expected: Any) -> None:
-    for result, wanted in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(result, wanted)
+    for result, exact in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(result, exact)
 
 
 def worth(problem: str, matches: np.ndarray, similarity: np.ndarray, gaps: dict[str, float]) -> float:
@@ -101,22 +101,22 @@ def worth(problem: str, matches: np.ndarray, similarity: np.ndarray, gaps: dict[
     ids=str,
 )
 def test_the_best_alignment_of_integers_is_the_references(framework, problem, options, kinds, dtype):
-    given = Integers(problem, kinds)
-    got = best(framework, problem, given.similarity, given.lengths, dtype, **given.gaps, **options)
+    drawn = Integers(problem, kinds)
+    got = best(framework, problem, drawn.similarity, drawn.lengths, dtype, **drawn.gaps, **options)
     assert got[0].dtype == dtype and got[1].dtype == bool
-    assert_equal(got, reference.best_alignment(problem, given.similarity, given.lengths, **given.gaps, **options))
+    assert_equal(got, reference.best_alignment(problem, drawn.similarity, drawn.lengths, **drawn.gaps, **options))
 
 
 @EVERY
 def test_the_best_alignment_in_each_layout_of_the_kernel_is_the_references(problem, options):
     for size in ((6, 1, 1), (5, 1, 7), (5, 7, 1), (20, 5, 8), (3, 40, 21), (2, 70, 33)):
         for kind in ("pairs", "position"):
-            given = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
-            expected = reference.best_alignment(problem, given.similarity, given.lengths, **given.gaps, **options)
+            drawn = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
+            expected = reference.best_alignment(problem, drawn.similarity, drawn.lengths, **drawn.gaps, **options)
             # nobody looks at the temperature
-            parameters = given.gaps | {"temperature": math.nan}
+            parameters = drawn.gaps | {"temperature": math.nan}
             for dtype, (layout, threads) in itertools.product(DTYPES, ((PAIRS, 1), (ROWS, 2), (0, 3))):
-                arguments = given.similarity.astype(dtype), given.lengths, parameters, options
+                arguments = drawn.similarity.astype(dtype), drawn.lengths, parameters, options
                 assert_equal(best_natively(Given(problem, *arguments, layout=layout, threads=threads)), expected)
 
 
@@ -193,10 +193,10 @@ def test_wrong_arguments_of_best_alignment_are_named(framework, problem, paramet
 @BOTH
 def test_best_alignment_takes_a_function_with_keywords(framework):
     package = FRAMEWORKS[framework].package
-    given = Integers("smith_waterman", ("number",))
+    drawn = Integers("smith_waterman", ("number",))
     function = functools.partial(package.smith_waterman, gap=-5, end="match")
-    got = package.best_alignment(function, given.similarity, given.lengths, gap=-2)
-    assert_equal(got, reference.best_alignment("smith_waterman", given.similarity, given.lengths, gap=-2, end="match"))
+    got = package.best_alignment(function, drawn.similarity, drawn.lengths, gap=-2)
+    assert_equal(got, reference.best_alignment("smith_waterman", drawn.similarity, drawn.lengths, gap=-2, end="match"))
 
 
 @BOTH

@@ -180,30 +180,30 @@ def test_gradients_and_marginals_may_be_changed_before_the_next_call(variant):
     s = leaf()
     score = torch_function(variant)(s).sum()
     (first,) = torch.autograd.grad(score, s, retain_graph=True)
-    wanted = first.clone()
+    before = first.clone()
     first.numpy()[:] = 7  # which autograd does not see
     (second,) = torch.autograd.grad(score, s, retain_graph=True)
     second.mul_(0)  # which it does
     score.backward()
     for _ in range(2):
         marginals = torch_impl.marginals(torch_function(variant), s.detach())
-        torch.testing.assert_close(marginals, wanted, rtol=0, atol=0)
+        torch.testing.assert_close(marginals, before, rtol=0, atol=0)
         marginals.fill_(7)
-    torch.testing.assert_close(s.grad, wanted, rtol=0, atol=0)
+    torch.testing.assert_close(s.grad, before, rtol=0, atol=0)
 
 
 @VARIANT
 def test_default_device_and_dtype_do_not_change_results(variant):
     s, lengths = torch.tensor(MATRICES, dtype=torch.float32), torch.tensor(LENGTHS)
     call = lambda *lengths: torch_function(variant, gap=-2.0)(s, *lengths)  # noqa: E731
-    wanted, whole = call(lengths), call()
+    expected, whole = call(lengths), call()
     with torch.device("meta"):  # any that is not the CPU, where nothing can be read
-        assert torch.equal(call(lengths), wanted)
+        assert torch.equal(call(lengths), expected)
         assert torch.equal(call(), whole)
         assert torch.isfinite(torch_impl.marginals(torch_function(variant), s)).all()
     torch.set_default_dtype(torch.float16)
     try:
-        assert torch.equal(call(lengths), wanted)
+        assert torch.equal(call(lengths), expected)
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -237,9 +237,9 @@ def test_a_traced_temperature_counts_as_the_limit_or_gives_nan(variant):
     score = jax.jit(lambda t: jax_function(variant)(s, temperature=t))
     by_torch = torch.func.vmap(lambda t: torch_function(variant)(torch.tensor(s), temperature=t))
     for temperature, counts_as in ((1e-25, 1e-15), (1e-37, 1e-15), (1e25, 1e15)):
-        wanted = score(counts_as)
-        np.testing.assert_allclose(score(temperature), wanted, rtol=1e-6)
-        np.testing.assert_allclose(by_torch(torch.tensor([temperature]))[0], wanted, rtol=1e-5)
+        expected = score(counts_as)
+        np.testing.assert_allclose(score(temperature), expected, rtol=1e-6)
+        np.testing.assert_allclose(by_torch(torch.tensor([temperature]))[0], expected, rtol=1e-5)
     for temperature in (0.0, -1.0, np.inf, np.nan):
         assert np.isnan(score(temperature)).all()
         assert by_torch(torch.tensor([temperature])).isnan().all()
@@ -251,8 +251,8 @@ def test_a_pair_with_nan_has_zeros_outside_lengths(variant):
     similarity[:2, 0, 0] = np.nan, np.inf
     s, vector = torch.from_numpy(similarity), torch.ones(3, 3, 3)
     jax_vector, sizes = jnp.ones((3, 3, 3)), torch.from_numpy(lengths)
-    wanted = np.zeros((3, 3), bool)
-    wanted[:2, :2] = True
+    expected = np.zeros((3, 3), bool)
+    expected[:2, :2] = True
     for result in (
         torch_impl.marginals(torch_function(variant), s, sizes),
         torch_impl.hessian_vector_product(torch_function(variant), s, vector, sizes),
@@ -260,8 +260,8 @@ def test_a_pair_with_nan_has_zeros_outside_lengths(variant):
         jax_impl.hessian_vector_product(jax_function(variant), similarity, jax_vector, lengths),
     ):
         for pair in np.asarray(result)[:2]:
-            assert np.array_equal(np.isnan(pair), wanted)
-            assert not pair[~wanted].any()
+            assert np.array_equal(np.isnan(pair), expected)
+            assert not pair[~expected].any()
         assert np.isfinite(np.asarray(result)[2]).all()
 
 
@@ -273,5 +273,5 @@ def test_rounding_errors_do_not_add_up_on_a_long_way(variant, framework):
         score = jax.jit(jax_function(variant, gap=-1.0))(similarity)
     else:
         score = torch_function(variant, gap=-1.0)(torch.from_numpy(similarity))
-    wanted = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
-    np.testing.assert_allclose(np.asarray(score), wanted, rtol=1e-6)
+    expected = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
+    np.testing.assert_allclose(np.asarray(score), expected, rtol=1e-6)

@@ -108,8 +108,8 @@ def test_best_alignments_of_whole_numbers_are_the_references(framework, problem,
     drawn = ragged(*SIZE, problem=problem, by_position=names if by_position else ())
     gaps = {name: np.rint(drawn.parameters[name]) for name in names}
     for options in PROBLEMS[problem].options:
-        wanted = reference.best_alignment(problem, np.rint(drawn.similarity), drawn.lengths, **gaps, **options)
-        assert_best(framework, problem, np.rint(drawn.similarity), drawn.lengths, wanted, gaps, options)
+        expected = reference.best_alignment(problem, np.rint(drawn.similarity), drawn.lengths, **gaps, **options)
+        assert_best(framework, problem, np.rint(drawn.similarity), drawn.lengths, expected, gaps, options)
 
 
 def assert_best(
@@ -117,13 +117,13 @@ def assert_best(
 ) -> None:
     """Check scores and matches of the best alignments."""
     package, backend = FRAMEWORKS[framework]
-    given, *values = (
+    on_gpu, *values = (
         backend.to_device(array.astype(np.float32), DEVICE) for array in (similarity, *dict(gaps).values())
     )
     keywords = {**dict(zip(gaps, values, strict=True)), **dict(options)}
-    best = package.best_alignment(getattr(package, problem), given, lengths, **keywords)
-    for own, exact in zip(best, wanted, strict=True):
-        np.testing.assert_array_equal(backend.to_numpy(own), exact)
+    best = package.best_alignment(getattr(package, problem), on_gpu, lengths, **keywords)
+    for result, exact in zip(best, wanted, strict=True):
+        np.testing.assert_array_equal(backend.to_numpy(result), exact)
 
 
 def batch(shape: tuple[int, int, int], problem: str, dtype: str, is_ragged: bool = True) -> AlignmentInputs:
@@ -159,8 +159,8 @@ def test_large_pairs_are_right(framework, problem, shape, dtype, is_ragged):
     assert_right(framework, problem, "fused", passes, inputs, cells=max(20_000, 2 * shape[1] * shape[2]))
     if is_ragged and dtype == "float32":
         whole = np.rint(inputs.similarity)
-        wanted = torch_impl.best_alignment(getattr(torch_impl, problem), torch.from_numpy(whole), inputs.lengths)
-        assert_best(framework, problem, whole, inputs.lengths, wanted)
+        expected = torch_impl.best_alignment(getattr(torch_impl, problem), torch.from_numpy(whole), inputs.lengths)
+        assert_best(framework, problem, whole, inputs.lengths, expected)
 
 
 @BOTH
@@ -186,15 +186,15 @@ def test_gaps_by_position_are_right(framework, problem, dtype, rows):
     result = run_function(framework, score, inputs, dtype, device=DEVICE)
     assert_parity(result, reference_result(inputs, problem), dtype, inputs.parameters["temperature"])
     vector = np.random.default_rng(0).normal(size=inputs.similarity.shape)
-    wanted = reference.hessian_vector_product(problem, inputs.similarity, vector, inputs.lengths, **inputs.parameters)
+    expected = reference.hessian_vector_product(problem, inputs.similarity, vector, inputs.lengths, **inputs.parameters)
     with backend.precision(dtype):
         s, v, *values = (
             backend.to_device(array.astype(dtype), DEVICE)
             for array in (inputs.similarity, vector, *inputs.parameters.values())
         )
-        own = dict(zip(inputs.parameters, values, strict=True))
-        found = backend.to_numpy(package.hessian_vector_product(score, s, v, inputs.lengths, **own))
-    np.testing.assert_allclose(found, wanted["similarity"], rtol=0, atol=1e-7 if dtype == "float64" else 1e-4)
+        values_by_name = dict(zip(inputs.parameters, values, strict=True))
+        product = backend.to_numpy(package.hessian_vector_product(score, s, v, inputs.lengths, **values_by_name))
+    np.testing.assert_allclose(product, expected["similarity"], rtol=0, atol=1e-7 if dtype == "float64" else 1e-4)
 
 
 @EVERY
@@ -224,11 +224,11 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(prob
     function, backend = getattr(torch_impl, problem), FRAMEWORKS["torch"].backend
     values = {name: np.array(low) for name, (low, _) in PROBLEMS[problem].parameters.items()}
     matrix, lengths = np.ones((2, 4, 4), np.float32), np.array([[4, 3], [0, 2]])
-    wanted = backend.to_numpy(function(matrix, lengths, **values))
+    expected = backend.to_numpy(function(matrix, lengths, **values))
     host = {name: backend.to_device(value, "cpu") for name, value in values.items()}
-    for given in ({name: float(value) for name, value in values.items()}, values, host):
-        scores = function(backend.to_device(matrix, DEVICE), lengths, **given)
-        assert backend.to_numpy(scores) == pytest.approx(wanted, rel=1e-5)
+    for parameters in ({name: float(value) for name, value in values.items()}, values, host):
+        scores = function(backend.to_device(matrix, DEVICE), lengths, **parameters)
+        assert backend.to_numpy(scores) == pytest.approx(expected, rel=1e-5)
 
 
 # the frameworks' compilers and transforms around the kernels
@@ -265,22 +265,22 @@ def test_jax_compiles_maps_and_differentiates_fused(problem):
 def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream():
     cuda_graph.forget()
     matrices = [torch.randn(4, 12, 9, device=DEVICE) for _ in range(3)]
-    wanted = [torch_impl.smith_waterman(s, variant="wavefront") for s in matrices]
-    found = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
-    torch.testing.assert_close(found, wanted)
+    expected = [torch_impl.smith_waterman(s, variant="wavefront") for s in matrices]
+    replayed = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
+    torch.testing.assert_close(replayed, expected)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         beside = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
     stream.synchronize()
-    torch.testing.assert_close(beside, wanted)
+    torch.testing.assert_close(beside, expected)
     assert len(cuda_graph._graphs) == 2
     assert "cuda_graph" in torch_impl.variants("smith_waterman")
 
 
 def test_a_graph_goes_into_a_graph_of_the_caller_s():
     s = torch.randn(4, 12, 9, device=DEVICE)
-    wanted = torch_impl.smith_waterman(s, variant="cuda_graph")
+    expected = torch_impl.smith_waterman(s, variant="cuda_graph")
     lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
     values = torch.tensor([[-1.0, 1.0]] * 4, device=DEVICE)
     score = functools.partial(torch.ops.smooth_alignment.wavefront_score, recurrence="smith_waterman(end=any)")
@@ -289,7 +289,7 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s():
     with torch.cuda.graph(graph):
         result = score(s, lengths, values, [], graph=True)
     graph.replay()
-    torch.testing.assert_close(result, wanted)
+    torch.testing.assert_close(result, expected)
 
 
 # the other problems, and what the comparison asks of a GPU
@@ -301,15 +301,15 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s():
     [("linear_regression", {"size": (50,), "arguments": {"epochs": 230}}), ("stencil", {"size": (9, 5)})],
 )
 def test_the_other_problems_are_right_on_a_gpu(framework, problem, described):
-    backend, asked = FRAMEWORKS[framework].backend, BENCHMARK[problem]
-    (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **described)).values()
+    backend, bench = FRAMEWORKS[framework].backend, BENCHMARK[problem]
+    (inputs,) = bench.inputs(Settings(problem=problem, device=DEVICE, input="random", **described)).values()
     absent = backend.abilities(problem, DEVICE).absent
-    for variant, pass_name in itertools.product(variant_names(problem), asked.default_passes):
+    for variant, pass_name in itertools.product(variant_names(problem), bench.default_passes):
         if variant not in absent:
             call = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
-            arrays = (None if own is None else backend.to_device(own, DEVICE) for own in inputs.arguments(pass_name))
+            arrays = (None if one is None else backend.to_device(one, DEVICE) for one in inputs.arguments(pass_name))
             result = backend.to_numpy(backend.wait(call(*arrays, **inputs.parameters)))
-            verdict = asked.judge(pass_name, result, asked.reference_results(inputs, [pass_name]), inputs, "float32")
+            verdict = bench.judge(pass_name, result, bench.reference_results(inputs, [pass_name]), inputs, "float32")
             assert verdict.passed, (variant, verdict.text)
 
 

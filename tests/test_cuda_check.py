@@ -30,8 +30,8 @@ def run(step: Step, folder: Path, seconds: float = 1e3) -> tuple[str, str]:
 
 
 def test_a_call_takes_less_than_10_minutes(tmp_path):
-    for what in FILES:
-        *every, last = steps(what, tmp_path, "90")
+    for target in FILES:
+        *every, last = steps(target, tmp_path, "90")
         begin = sum(step.seconds for step in every if step.title != "page")
         assert begin < cuda_check.CALL_SECONDS  # the last step has what is left
         assert cuda_check.CALL_SECONDS + max(step.grace for step in (*every, last)) < 600
@@ -86,8 +86,8 @@ def test_a_step_that_takes_too_long_is_interrupted_and_killed_with_its_children(
         outcome, log = run(python(f"{INTERRUPTED}    time.sleep(60)", seconds=2, grace=0.5), tmp_path)
     finally:
         signal.signal(signal.SIGINT, before)
-    first, *rest = log.splitlines()
-    assert (outcome, rest) == ("not finished within 2 s", ["what was finished"])
+    first, *later = log.splitlines()
+    assert (outcome, later) == ("not finished within 2 s", ["what was finished"])
     status = Path("/proc", first.removeprefix("begun "), "stat")
 
     def is_running() -> bool:
@@ -162,11 +162,11 @@ def test_an_argument_becomes_the_kernels_and_all_that_they_take(call):
     program = kernel_times.program(kernel_times.asked(f"smith_waterman_affine/{call}/600x70x50/1x16x96"))
     names = ["odds_forward_kernel", "odds_backward_kernel"]
     assert [launch.kernel.name for launch in program.launches] == (names[:1] if call == "score" else names)
-    given = {"similarity", "lengths", "values", *(["t_similarity"] if call == "product" else []), *program.scratch}
+    basic = {"similarity", "lengths", "values", *(["t_similarity"] if call == "product" else []), *program.scratch}
     for launch in program.launches:
         constants = dict(launch.kernel.constants)
         assert (constants["height"], constants["steps"], launch.kernel.registers) == (1, 16, 96)
-        assert {name for name in launch.arguments if isinstance(name, str)} <= given
+        assert {name for name in launch.arguments if isinstance(name, str)} <= basic
 
 
 def test_an_argument_may_name_several_warps_or_leave_the_layout_to_the_library():

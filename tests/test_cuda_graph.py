@@ -49,13 +49,13 @@ class Graph:
         Graph.made.append(self)
 
     def load(self, tensors):
-        for own, tensor in zip(self.given, tensors, strict=True):
-            own.copy_(tensor)
+        for input_, tensor in zip(self.given, tensors, strict=True):
+            input_.copy_(tensor)
 
     def launch(self):
         self.launches += 1
-        for own, value in zip(tree_leaves(self.results), tree_leaves(self._function(*self.given)), strict=True):
-            own.copy_(value)
+        for result, value in zip(tree_leaves(self.results), tree_leaves(self._function(*self.given)), strict=True):
+            result.copy_(value)
 
 
 @pytest.fixture(autouse=True)
@@ -165,15 +165,15 @@ def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(p
     names = ALIGNMENTS[problem].gaps if by_position else ()
     recurrence = recurrence_of(problem, PROBLEMS[problem].options[-1], names).name
     s, values = on_no_device(3, 5, 7), on_no_device(3, len(ALIGNMENTS[problem].parameters))
-    gaps, given = (s,) * len(names), (s, on_no_device(3, 2, dtype=torch.int64), values)
-    for function, tensors, *others in (
-        (wavefront._score, (*given, *gaps), recurrence),
-        (wavefront._gradients, (*given, *gaps), recurrence, True),
-        (wavefront._tangents, (*given, s, values, *gaps, *gaps), recurrence),
+    gaps, arguments = (s,) * len(names), (s, on_no_device(3, 2, dtype=torch.int64), values)
+    for function, tensors, *other_arguments in (
+        (wavefront._score, (*arguments, *gaps), recurrence),
+        (wavefront._gradients, (*arguments, *gaps), recurrence, True),
+        (wavefront._tangents, (*arguments, s, values, *gaps, *gaps), recurrence),
     ):
-        diagonal_layout.alone(function, tensors, *others)  # brings the tables there
+        diagonal_layout.alone(function, tensors, *other_arguments)  # brings the tables there
         with Operators(), Calls():
-            diagonal_layout.alone(function, tensors, *others)
+            diagonal_layout.alone(function, tensors, *other_arguments)
 
 
 @pytest.mark.parametrize("variant", ["wavefront", "fused"])
@@ -221,18 +221,18 @@ def test_the_watch_sees_what_waits():
 def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(is_captured, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_captured)
     monkeypatch.setattr(cuda_graph, "_read_by_others", {})
-    given = on_no_device(2, 4, 3), on_no_device(2, 2, dtype=torch.int64), on_no_device(2, 2)
-    tables = diagonal_layout.layout_of(4, 3, 4, 3, given[0].device)
-    diagonal_layout.alone(wavefront._score, given, "smith_waterman(end=any)")  # without a graph of its own
+    arguments = on_no_device(2, 4, 3), on_no_device(2, 2, dtype=torch.int64), on_no_device(2, 2)
+    tables = diagonal_layout.layout_of(4, 3, 4, 3, arguments[0].device)
+    diagonal_layout.alone(wavefront._score, arguments, "smith_waterman(end=any)")  # without a graph of its own
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
     cuda_graph._read_by_others.clear()
     # another problem or pass is another graph, though the shapes are the same
-    for function, recurrence, *others in (
+    for function, recurrence, *other_arguments in (
         (wavefront._score, "smith_waterman(end=any)"),
         (wavefront._score, "smith_waterman(end=match)"),
         (wavefront._gradients, "smith_waterman(end=match)", False),
     ):
-        diagonal_layout.alone(function, given, recurrence, *others, graph=True)
+        diagonal_layout.alone(function, arguments, recurrence, *other_arguments, graph=True)
     assert [graph.reads is tables for graph in Graph.made] == [True] * (0 if is_captured else 3)
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
 
@@ -263,8 +263,8 @@ def test_a_graph_of_steps_is_launched_until_a_few_are_left(epochs, monkeypatch):
     monkeypatch.setattr(linear_regression, "_compiled_step", linear_regression._step)
     x = torch.linspace(0, 1, 20, dtype=torch.float64)
     a, b, rate = torch.tensor([1.0, 0.0, 0.01], dtype=torch.float64)
-    given = a, b, x, 2 * x + 1, rate
+    arguments = a, b, x, 2 * x + 1, rate
     torch.testing.assert_close(
-        linear_regression._launched_loop(*given, epochs), eager_steps(epochs, *given), rtol=0, atol=1e-14
+        linear_regression._launched_loop(*arguments, epochs), eager_steps(epochs, *arguments), rtol=0, atol=1e-14
     )
     assert sum(graph.launches for graph in Graph.made) == epochs // linear_regression.GRAPH_STEPS

@@ -64,25 +64,25 @@ def test_choices_and_where_triton_hands_their_derivatives_are_the_table(problem,
     table, costs = recurrence_of(problem, options), parameters_of(problem, options)
     kind, restricted = cpp.call_of(problem, options).kind, options.get("restrict_turns", False)
     near = [tuple(Symbols([(name, k)]) for k in range(len(table.states))) for name in NEIGHBOURS]
-    given = tuple(map(Symbols, costs))
-    states = cells.choices.fn(kind, restricted, True, Symbols([SIMILARITY]), *near, given)
+    symbols = tuple(map(Symbols, costs))
+    states = cells.choices.fn(kind, restricted, True, Symbols([SIMILARITY]), *near, symbols)
     assert [len(set(choices)) for choices in states] == [len(choices) for choices in states]
     assert [set(choices) for choices in states] == [
-        {frozenset([*([(own.neighbour, own.state)] if own.neighbour else []), *own.terms]) for own in choices}
+        {frozenset([*([(one.neighbour, one.state)] if one.neighbour else []), *one.terms]) for one in choices}
         for choices in table.states
     ]
 
     def handed(symbol: Any) -> set[tuple[int, int]]:
-        return {(k, c) for k, choices in enumerate(states) for c, own in enumerate(choices) if symbol in own}
+        return {(k, c) for k, choices in enumerate(states) for c, choice in enumerate(choices) if symbol in choice}
 
     parts = tuple(tuple(Symbols([(k, c)]) for c in range(len(choices))) for k, choices in enumerate(states))
     *neighbours, matched, to_costs = cells.to_neighbours.fn(kind, restricted, parts)
-    for name, own in zip(NEIGHBOURS, neighbours, strict=True):
-        assert list(own) == [handed((name, k)) for k in range(len(states))]
+    for name, neighbour in zip(NEIGHBOURS, neighbours, strict=True):
+        assert list(neighbour) == [handed((name, k)) for k in range(len(states))]
     assert matched == handed(SIMILARITY)
     for parameter in set().union(*costs):
-        own = [part for part, names in zip(to_costs, costs, strict=True) if parameter in names]
-        assert sum(own, Symbols()) == handed(parameter)
+        neighbour = [part for part, names in zip(to_costs, costs, strict=True) if parameter in names]
+        assert sum(neighbour, Symbols()) == handed(parameter)
 
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -198,11 +198,11 @@ def test_pytorch_knows_shapes_of_open_sizes_without_running(calls):
     call = cpp.call_of("smith_waterman", {"end": "any"})
 
     def every(s: torch.Tensor, lengths: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        given = s, lengths, values, []
-        scores, matches = calls.best(*given, *call)
-        assert calls.score(*given, *call).shape == scores.shape == s.shape[:1]
+        arguments = s, lengths, values, []
+        scores, matches = calls.best(*arguments, *call)
+        assert calls.score(*arguments, *call).shape == scores.shape == s.shape[:1]
         assert (matches.shape, matches.dtype) == (s.shape, torch.bool)
-        for results in (calls.gradients(*given, *call, True), calls.tangents(*given, s, values, [], *call)):
+        for results in (calls.gradients(*arguments, *call, True), calls.tangents(*arguments, s, values, [], *call)):
             *parts, of_gaps = results
             assert [part.shape for part in parts] == [scores.shape, s.shape, values.shape] and of_gaps == []
         return scores
@@ -237,7 +237,7 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(function, 
         graphs.append([(str(node.target), node.kwargs) for node in graph.graph.nodes])
         (outputs,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
         like = [None if node is None else node.meta["val"] for node in outputs]
-        return make_boxed_func(lambda *_: [own if own is None else torch.ones(own.shape).to(own.dtype) for own in like])
+        return make_boxed_func(lambda *_: [one if one is None else torch.ones(one.shape).to(one.dtype) for one in like])
 
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))

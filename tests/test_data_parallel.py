@@ -68,11 +68,11 @@ def test_shards_hold_every_pair_once_in_shapes_known_before(pairs: int, shards: 
     whole, places = divided(batch, shards)
     rows = -(-pairs // shards)
     assert sorted({*places}) == sorted(places)
-    for own, array in zip(whole, batch, strict=True):
-        assert own.shape == (shards * rows, *array.shape[1:]) and own.dtype == array.dtype
-        assert np.array_equal(own[places], array)
-    others = np.setdiff1d(np.arange(shards * rows), places)
-    assert not whole.weights[others].any() and not whole.lengths[others].any() and (whole.partners[others] == -1).all()
+    for ours, array in zip(whole, batch, strict=True):
+        assert ours.shape == (shards * rows, *array.shape[1:]) and ours.dtype == array.dtype
+        assert np.array_equal(ours[places], array)
+    unused = np.setdiff1d(np.arange(shards * rows), places)
+    assert not whole.weights[unused].any() and not whole.lengths[unused].any() and (whole.partners[unused] == -1).all()
 
 
 def test_pairs_are_dealt_by_cells():
@@ -145,8 +145,8 @@ def check_training(processes: Processes) -> None:
     path = folder / "checkpoint"
 
     def training(data_parallel: bool, checkpoint: Path | None = path, train: Any = FAMILIES[0], **job: Any) -> Training:
-        wanted = replace(JOB, **job)
-        return Training(processes.trainer(wanted, data_parallel=data_parallel), train, FAMILIES[1], wanted, checkpoint)
+        chosen = replace(JOB, **job)
+        return Training(processes.trainer(chosen, data_parallel=data_parallel), train, FAMILIES[1], chosen, checkpoint)
 
     def same(one: Training, other: Training) -> None:
         for epoch, expected in zip(one.history, other.history, strict=True):

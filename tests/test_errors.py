@@ -108,7 +108,7 @@ def faults(problem: str) -> list[tuple[type[Exception], str, dict[str, Any]]]:
     types |= FLAGS if "restrict_turns" in options else {}
     values |= ENDS if "end" in options else {}
     both = ((TypeError, types), (ValueError, values))
-    return [(error, text, {"similarity": S, **given}) for error, errors in both for text, given in errors.items()]
+    return [(error, text, {"similarity": S, **extra}) for error, errors in both for text, extra in errors.items()]
 
 
 def each_once() -> list[tuple[str, type[Exception], str, dict[str, Any]]]:
@@ -154,8 +154,8 @@ def test_parameters_by_position_and_of_other_problems_are_refused(framework, pro
     function = alignment(framework, problem)
     with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
         function(S, None, -1.0)
-    known = {name for parameters, options in PROBLEMS.values() for name in (*parameters, *options[0])}
-    for name in known - {*PROBLEMS[problem].parameters, *PROBLEMS[problem].options[0]}:
+    names = {name for parameters, options in PROBLEMS.values() for name in (*parameters, *options[0])}
+    for name in names - {*PROBLEMS[problem].parameters, *PROBLEMS[problem].options[0]}:
         with pytest.raises(TypeError, match=rf"^{problem}\(\) got an unexpected keyword argument '{name}'"):
             function(S, **{name: 1.0})
 
@@ -178,14 +178,14 @@ def test_an_array_of_the_other_framework_is_refused(framework):
 @FRAMEWORK
 def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
     smith_waterman, affine = (alignment(framework, name) for name in ("smith_waterman", "smith_waterman_affine"))
-    own = FRAMEWORKS[framework].backend.to_device
-    wanted = smith_waterman(S, gap=-2.0, temperature=1.0)
-    kinds = 1, 1.0, np.float64(1), np.int32(1), np.array(1.0), np.array(1, np.int8), own(np.array(1), "cpu")
+    to_device = FRAMEWORKS[framework].backend.to_device
+    expected = smith_waterman(S, gap=-2.0, temperature=1.0)
+    kinds = 1, 1.0, np.float64(1), np.int32(1), np.array(1.0), np.array(1, np.int8), to_device(np.array(1), "cpu")
     for one in (*kinds, torch.tensor(1.0, dtype=torch.float64) if framework == "torch" else 1):
         score = smith_waterman(S, gap=-2 * one, temperature=one)
-        assert float(score) == float(wanted) and score.dtype == wanted.dtype
+        assert float(score) == float(expected) and score.dtype == expected.dtype
     for kind in (np.int8, np.uint8, np.int32, np.int64, np.uint16):
-        assert float(smith_waterman(S, np.array([4, 5], dtype=kind), gap=-2.0)) == float(wanted)
+        assert float(smith_waterman(S, np.array([4, 5], dtype=kind), gap=-2.0)) == float(expected)
     for restrict, penalize in ((True, False), (False, True)):
         flags = {"restrict_turns": np.bool_(restrict), "penalize_turns": np.bool_(penalize)}
         assert float(affine(S, **flags)) == float(affine(S, restrict_turns=restrict, penalize_turns=penalize))
@@ -239,8 +239,8 @@ def test_traced_arguments_are_not_checked_but_made_safe(framework, problem, vari
     arrays = [backend.to_device(array, "cpu") for array in (similarity, WILD, TEMPERATURES)]
     traced = traced_by(framework, lambda s, lengths, temperature: function(s, lengths, temperature=temperature), mapped)
     got = backend.to_numpy(traced(*arrays))
-    wanted = backend.to_numpy(function(similarity, WILD.clip(0, (2, 3)), temperature=safe))
-    np.testing.assert_allclose(got, np.where(TEMPERATURES > 0, wanted, np.nan), rtol=1e-6, atol=1e-6)
+    expected = backend.to_numpy(function(similarity, WILD.clip(0, (2, 3)), temperature=safe))
+    np.testing.assert_allclose(got, np.where(TEMPERATURES > 0, expected, np.nan), rtol=1e-6, atol=1e-6)
     assert raised(function, *arrays[:2])[0] is ValueError  # the same values, seen
 
 

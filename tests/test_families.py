@@ -148,8 +148,8 @@ def test_names_are_those_of_the_annotation_else_of_the_file(tmp_path: Path) -> N
     (tmp_path / "two.stockholm").write_text(f"{HEADER}{rows}{HEADER}#=GF ID three\n{rows}{HEADER}{rows}")
     (tmp_path / "four.sth").write_text(HEADER + rows)
     (tmp_path / "Five.stk").write_text(HEADER + rows)
-    found = [(family.name, family.accession) for family in read_families(str(tmp_path))]
-    assert found == [("Five", ""), ("four", ""), ("three", ""), ("two-1", ""), ("two-3", ""), ("Zinc", "PF00096.29")]
+    families = [(family.name, family.accession) for family in read_families(str(tmp_path))]
+    assert families == [("Five", ""), ("four", ""), ("three", ""), ("two-1", ""), ("two-3", ""), ("Zinc", "PF00096.29")]
 
 
 def test_the_bundled_families_are_those_of_their_table() -> None:
@@ -278,7 +278,7 @@ def test_quality_is_the_mean_over_families_however_pairs_are_packed() -> None:
     families = made_up_family("one", 1), made_up_family("two", 2)
     random = np.random.default_rng(0)
     pairs = [draw_pairs(family, number, random) for family, number in zip(families, (6, 3), strict=True)]
-    alone = [quality(Trainer(), pack(own)) for own in pairs]
+    alone = [quality(Trainer(), pack(pairs_of_family)) for pairs_of_family in pairs]
     together = pack([*pairs[1], *pairs[0]], cells=3 * 32**2)
     assert alone[0] != alone[1] and quality(Trainer(), together) == pytest.approx(np.mean(alone))
 

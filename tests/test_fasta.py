@@ -52,7 +52,7 @@ def test_each_matrix_scores_the_first_sequence_along_the_rows() -> None:
         assert matrix.name == name
         assert type(matrix.scores) is np.ndarray and matrix.scores.dtype == np.float32
         letters = ["".join(random.permutation(list(matrix.alphabet))[:count]) for count in (99, 5, 1)]
-        records = [Record("x", own) for own in letters]
+        records = [Record("x", letters_of_one) for letters_of_one in letters]
         for pairs in ([(0, 1), (1, 0), (2, 2)], [(2, 1)]):
             batch = pair_batch(records, pairs, matrix, "x.fasta")
             assert batch.similarity.dtype == np.float32 and batch.lengths.dtype == np.int32
@@ -74,10 +74,10 @@ def test_an_unknown_matrix_is_answered_with_the_known_ones() -> None:
 
 def test_every_record_with_letters_outside_the_matrix_has_a_line() -> None:
     records = [Record("one", "AJ"), Record("two", "W"), Record("three", "*a\nX*")]
-    wanted = "expected letters of GONNET1992 (ACDEFGHIKLMNPQRSTVWY)"
-    others = "'*' at positions 1, 5, 'a' at position 2, '\\n' at position 3, 'X' at position 4"
-    expected = f"'x.fasta': record 1 'one': {wanted}, got 'J' at position 2\n'x.fasta': record 3 'three': {wanted}"
-    with pytest.raises(SequenceError, match=exactly(f"{expected}, got {others}")):
+    letters = "expected letters of GONNET1992 (ACDEFGHIKLMNPQRSTVWY)"
+    unknown = "'*' at positions 1, 5, 'a' at position 2, '\\n' at position 3, 'X' at position 4"
+    expected = f"'x.fasta': record 1 'one': {letters}, got 'J' at position 2\n'x.fasta': record 3 'three': {letters}"
+    with pytest.raises(SequenceError, match=exactly(f"{expected}, got {unknown}")):
         pair_batch(records, [(2, 1), (0, 1)], substitution_matrix("gonnet1992"), "x.fasta")
 
 

@@ -82,8 +82,8 @@ def test_gradients_of_a_loss_on_the_marginals_are_right(framework, variant, prob
     exact = reference.gradients(problem, lengths=inputs.lengths, **arrays, **options)["similarity"]
     weights = np.random.default_rng(5).normal(size=exact.shape)
     direction = 2 * weights * exact  # of sum(weights * marginals^2)
-    given = inputs.similarity, direction, inputs.lengths
-    expected = reference.hessian_vector_product(problem, *given, **inputs.parameters, **options)
+    arguments = inputs.similarity, direction, inputs.lengths
+    expected = reference.hessian_vector_product(problem, *arguments, **inputs.parameters, **options)
 
     package, backend = FRAMEWORKS[framework]
     score = functools.partial(getattr(package, problem), variant=variant, **options)
@@ -96,10 +96,10 @@ def test_gradients_of_a_loss_on_the_marginals_are_right(framework, variant, prob
             loss = (torch.tensor(weights) * marginals(**leaves) ** 2).sum()
             result = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
     for name, value in arrays.items():
-        wanted = expected[name] if value.ndim else expected[name].sum()
-        assert result[name].shape == wanted.shape
-        bound = 1e-8 * max(1.0, np.abs(wanted).max())
-        np.testing.assert_allclose(np.asarray(result[name]), wanted, rtol=0, atol=bound, err_msg=name)
+        exact_value = expected[name] if value.ndim else expected[name].sum()
+        assert result[name].shape == exact_value.shape
+        bound = 1e-8 * max(1.0, np.abs(exact_value).max())
+        np.testing.assert_allclose(np.asarray(result[name]), exact_value, rtol=0, atol=bound, err_msg=name)
     assert is_pair or not np.asarray(result["similarity"])[outside(inputs)].any()
 
 

@@ -52,11 +52,11 @@ def test_products_are_the_references_whatever_stands_outside_lengths(framework, 
     expected = wanted(problem, **gaps)
     for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-8)):
         with backend.precision(dtype):
-            given = [backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR, *gaps.values())]
-            function = functools.partial(getattr(package, problem), **dict(zip(gaps, given[2:], strict=True)))
+            arrays = [backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR, *gaps.values())]
+            function = functools.partial(getattr(package, problem), **dict(zip(gaps, arrays[2:], strict=True)))
             product = functools.partial(package.hessian_vector_product, function, variant=variant)
             product = jax.jit(product) if framework == "jax" else product
-            result = backend.to_numpy(product(*given[:2], LENGTHS))
+            result = backend.to_numpy(product(*arrays[:2], LENGTHS))
         assert result.dtype == dtype
         np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance)
         assert not result[~INSIDE].any()
@@ -209,8 +209,8 @@ def test_products_can_be_mapped():
 def test_a_derivative_of_a_product_by_hand_raises(variant):
     matrix, vector = MATRICES[0, :2, :2], np.nan_to_num(VECTOR[0, :2, :2])
     by_jax, by_torch = (
-        functools.partial(package.hessian_vector_product, package.free_gap, vector=given, variant=variant)
-        for package, given in ((jax_impl, vector), (torch_impl, torch.tensor(vector)))
+        functools.partial(package.hessian_vector_product, package.free_gap, vector=vector_of_package, variant=variant)
+        for package, vector_of_package in ((jax_impl, vector), (torch_impl, torch.tensor(vector)))
     )
     text = f"variant '{variant}' is right to second order only"
     with pytest.raises(CannotDifferentiate, match=text):
@@ -256,12 +256,12 @@ def test_an_empty_batch_has_an_empty_product(variant):
 def test_a_dual_number_of_torch_keeps_its_tangent(variant):
     similarity, direction = torch.randn(2, 4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     function = functools.partial(torch_impl.smith_waterman, variant=variant)
-    wanted = torch_impl.hessian_vector_product(function, similarity, direction)
+    expected_product = torch_impl.hessian_vector_product(function, similarity, direction)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(similarity, direction)
         expected, tangent = forward_ad.unpack_dual(torch_impl.marginals(function, dual))
         torch.testing.assert_close(expected, torch_impl.marginals(function, similarity))
-        torch.testing.assert_close(tangent, wanted)
+        torch.testing.assert_close(tangent, expected_product)
         if variant in BY_HAND:
             with pytest.raises(RuntimeError, match="right to second order only"):
                 torch_impl.hessian_vector_product(function, dual, similarity)

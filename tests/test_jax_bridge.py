@@ -167,12 +167,12 @@ def test_the_memory_of_a_backward_is_freed_with_it():
     x = leaf(3)
     result = SQUARE(x).sum()
     context = result.grad_fn.next_functions[0][0]  # pyright: ignore[reportOptionalMemberAccess]
-    kept = [weakref.ref(array) for array in jax.tree.leaves(context.pullback)]
+    references = [weakref.ref(array) for array in jax.tree.leaves(context.pullback)]
     result.backward(retain_graph=True)
-    assert kept and all(array() is not None for array in kept)
+    assert references and all(array() is not None for array in references)
     result.backward()
     gc.collect()
-    assert all(array() is None for array in kept)
+    assert all(array() is None for array in references)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         result.backward()
     torch.testing.assert_close(x.grad, 4 * x.detach())
@@ -180,11 +180,11 @@ def test_the_memory_of_a_backward_is_freed_with_it():
 
 def test_an_input_that_is_changed_in_place_is_an_error_and_a_result_may_be():
     x = leaf(3)
-    given = x * 1
-    result = from_jax(jnp.exp)(given)
+    doubled = x * 1
+    result = from_jax(jnp.exp)(doubled)
     result.mul_(2)
     torch.testing.assert_close(torch.autograd.grad(result.sum(), x, retain_graph=True)[0], 2 * x.exp())
-    given.add_(1)
+    doubled.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.sum().backward()
 

@@ -41,7 +41,7 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def inner_jaxprs(equation: Any) -> Iterator[Any]:
     if equation.primitive.name == "pairs":  # which JAX does not look into before it compiles
         both = equation.invars, equation.outvars
-        arrays, results = ([jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in own] for own in both)
+        arrays, results = ([jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in variables] for variables in both)
         yield jax.make_jaxpr(lambda *own: tuple(equation.params["function"](results, *own)))(*arrays).jaxpr
     for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
         if hasattr(value, "eqns"):

@@ -117,7 +117,7 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem, by_position, tmp_p
     kernel.device_caches.clear()
     limits = {"num_warps": launch.kernel.warps}
     limits |= {"maxnreg": launch.kernel.registers} if launch.kernel.registers else {}
-    found = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), **limits)
+    warmed = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), **limits)
     kernel.device_caches.clear()
-    assert found.hash == compiled.hash
+    assert warmed.hash == compiled.hash
     assert len(list(tmp_path.rglob("*.cubin"))) == 1

@@ -177,8 +177,8 @@ def assert_same(one: Callable[..., Tensor], other: Callable[..., Tensor], values
         inputs = [value.detach().clone().requires_grad_() for value in values]
         scores = function(*inputs)
         results.append([scores.detach(), *torch.autograd.grad(scores, inputs, some(*scores.shape, low=0.5, high=1.5))])
-    for got, wanted in zip(*results, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+    for got, exact in zip(*results, strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-9)
 
 
 def hard(formula: Callable[..., Tensor], matrix: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -202,8 +202,8 @@ def ours(function: Callable[..., Tensor], *names: str, **options: Any) -> Callab
 
 
 def penalties(by_position: bool) -> list[Tensor]:
-    each = [ragged(0.5, 3.0, seed=1), ragged(0.0, 1.0, seed=2)]
-    return each if by_position else [penalty.mean() for penalty in each]
+    both = [ragged(0.5, 3.0, seed=1), ragged(0.0, 1.0, seed=2)]
+    return both if by_position else [penalty.mean() for penalty in both]
 
 
 X, COSTS, GAPS = ragged(), ragged(0.0, 4.0), ragged(-1.5, 0.0, seed=1)
@@ -254,16 +254,16 @@ def test_dedal_of_a_single_row_or_column_is_its_single_matches():
 @pytest.mark.parametrize("by_position", [True, False])
 def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(by_position):
     """Each is the answer somewhere, and where it is the best alignment, so are their matches."""
-    found = set()
+    kinds = set()
     for seed, level in itertools.product(range(4), (-3.0, 0.0, 1.0)):
         sim_mat = ragged(level - 1.5, level + 1.5, seed=seed)
         scores, matches = program("hard_dedal")(sim_mat, LENGTHS, *penalties(by_position))
         expected, paths = hard(functools.partial(dedal_sw_affine, temp=None), sim_mat, *penalties(by_position))
         np.testing.assert_allclose(scores, expected, rtol=1e-12)
         counts = paths.sum((1, 2))
-        found |= set(counts.clamp(max=2).tolist())
+        kinds |= set(counts.clamp(max=2).tolist())
         np.testing.assert_array_equal(matches[counts > 1], paths[counts > 1] > 0)
-    assert found == {0, 1, 2}
+    assert kinds == {0, 1, 2}
 
 
 def test_a_band_of_soft_dtw_is_infinite_costs_outside():

@@ -59,8 +59,8 @@ def parameters(function) -> list[tuple]:
 
 def test_the_public_names_are_the_same_and_nothing_else_is_public():
     assert jax_impl.__all__ == torch_impl.__all__
-    others = {"best_alignment", "hessian_vector_product", "marginals", "variants"}
-    assert set(PROBLEMS) == set(jax_impl.__all__) - others
+    other_names = {"best_alignment", "hessian_vector_product", "marginals", "variants"}
+    assert set(PROBLEMS) == set(jax_impl.__all__) - other_names
     for package in (jax_impl, torch_impl):
         modules = package.__name__, *(f"{package.__name__}.{kind}_alignment" for kind in ("best", "expected"))
         functions = {name for name, value in vars(package).items() if inspect.isfunction(value) and name[0] != "_"}
@@ -99,8 +99,8 @@ def test_the_variants_are_the_sweeps_in_order_then_those_by_hand():
     assert list(jax_impl.sweeps.SWEEPS) == list(torch_impl.sweeps.SWEEPS)
     for problem in ALIGNMENTS:
         # the others are the wavefront in one launch
-        known = tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
-        assert known == (*jax_impl.sweeps.SWEEPS, *BY_HAND)
+        by_hand = tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
+        assert by_hand == (*jax_impl.sweeps.SWEEPS, *BY_HAND)
     assert jax_impl.sweeps.SCANNING == torch_impl.sweeps.SCANNING
     assert list(jax_impl.plain_loops.PLAIN_LOOPS) == list(torch_impl.plain_loops.PLAIN_LOOPS)
 
@@ -178,8 +178,8 @@ atexit.register(lambda: backend.to_numpy(function(similarity, variant="wavefront
 def test_importing_a_package_changes_nothing_and_it_works_without_kernels(package, tmp_path):
     first, state = STATES[package]
     program = WITHOUT_KERNELS.replace("FIRST", first).replace("STATE", state).replace("PACKAGE", package)
-    told, at_exit = in_a_fresh_process(program, ALIGNMENT_NATIVE="0", ALIGNMENT_CACHE=str(tmp_path / "cache"))
-    before, after, loaded, auto, variants, text, close = told
+    printed, at_exit = in_a_fresh_process(program, ALIGNMENT_NATIVE="0", ALIGNMENT_CACHE=str(tmp_path / "cache"))
+    before, after, loaded, auto, variants, text, close = printed
     assert before == after and loaded == [package.removesuffix("_impl")]
     assert not (tmp_path / "cache").exists()
     usable = [name for name in variant_names("smith_waterman") if name not in (*FOR_GPUS, "fused")]
@@ -238,8 +238,8 @@ def settings() -> Any:
     of_thread = torch.get_default_device(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     compiling = dynamo.capture_scalar_outputs, dynamo.recompile_limit, functorch_config.donated_buffer
     of_jax = sorted(jax.config.values.items(), key=str), jax.numpy.zeros(0, float).dtype
-    others = np.geterr(), dict(os.environ), sys.float_info.min / 2, list(map(signal.getsignal, signal.valid_signals()))
-    return repr((of_torch, of_thread, compiling, of_jax, others))
+    system = np.geterr(), dict(os.environ), sys.float_info.min / 2, list(map(signal.getsignal, signal.valid_signals()))
+    return repr((of_torch, of_thread, compiling, of_jax, system))
 
 
 def test_a_compiled_call_puts_the_settings_back():

@@ -61,8 +61,8 @@ def test_many_callers_at_once_share_the_threads(helpers):
     alone = Given("smith_waterman", *inputs).results()
     with ThreadPoolExecutor(8) as pool:
         results = lambda _: Given("smith_waterman", *inputs, threads=4, openmp=helpers).results()  # noqa: E731
-        for found in pool.map(results, range(64)):
-            assert_same_bits(alone, found)
+        for results_of_call in pool.map(results, range(64)):
+            assert_same_bits(alone, results_of_call)
 
 
 FORK = """
@@ -139,9 +139,9 @@ def derivatives(framework: str, similarity: np.ndarray, lengths: np.ndarray | No
     with backend.precision(str(similarity.dtype)):
         s, vector = (backend.to_device(array, "cpu") for array in (similarity, direction))
         score = partial(package.smith_waterman, variant="fused")
-        found = score(s, lengths), package.marginals(score, s, lengths)
-        found = *found, package.hessian_vector_product(score, s, vector, lengths)
-        return [backend.to_numpy(array) for array in found]
+        derivatives_of_call = score(s, lengths), package.marginals(score, s, lengths)
+        derivatives_of_call = *derivatives_of_call, package.hessian_vector_product(score, s, vector, lengths)
+        return [backend.to_numpy(array) for array in derivatives_of_call]
 
 
 @MODES
@@ -172,20 +172,20 @@ def test_a_call_that_is_refused_or_runs_out_of_memory_leaves_the_callers_mode(fl
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_the_callers_mode_changes_no_bit_and_is_left_as_it_was(dtype):
     similarity, lengths = globins(dtype)
-    found = {}
+    by_mode = {}
     for flush in (False, True):
         with flushing(flush):
-            found[flush] = derivatives("torch", similarity, lengths)
+            by_mode[flush] = derivatives("torch", similarity, lengths)
             assert flushes() == flush
-            assert_same_bits(derivatives("jax", similarity, lengths), found[flush])
+            assert_same_bits(derivatives("jax", similarity, lengths), by_mode[flush])
             for threads in (1, 3):
                 assert flushes() == flush
-                given = Given("smith_waterman", similarity, lengths, {"gap": -1.0, "temperature": 1.0}, threads=threads)
-                found[flush] += given.results()
-    assert_same_bits(found[False], found[True])
-    assert_same_bits(found[False][3:13], found[False][13:])
+                call = Given("smith_waterman", similarity, lengths, {"gap": -1.0, "temperature": 1.0}, threads=threads)
+                by_mode[flush] += call.results()
+    assert_same_bits(by_mode[False], by_mode[True])
+    assert_same_bits(by_mode[False][3:13], by_mode[False][13:])
     # some marginals are just large enough, so others are not, and became 0
-    marginals, smallest = found[False][1], np.finfo(dtype).tiny
+    marginals, smallest = by_mode[False][1], np.finfo(dtype).tiny
     made = marginals[marginals > 0]
     assert smallest <= made.min() < 1e3 * smallest
 
@@ -290,8 +290,8 @@ def test_results_are_finite_at_every_temperature_and_similarity(problem, options
     similarity[0] = -np.inf  # nothing may be matched
     for temperature in (1e-10, 1e-3, 1.0, 1e3, 1e30):
         parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1e30, "temperature": temperature}
-        given = Given(problem, similarity, None, parameters, options, layout)
-        scores, again, d_similarity, d_values, *_ = given.results()
+        call = Given(problem, similarity, None, parameters, options, layout)
+        scores, again, d_similarity, d_values, *_ = call.results()
         assert np.isfinite(scores).all()
         assert scores.tobytes() == again.tobytes()
         assert np.isfinite(d_similarity).all()
@@ -303,9 +303,9 @@ def test_results_are_finite_at_every_temperature_and_similarity(problem, options
 def test_more_matches_than_a_float_counts_are_summed():
     # a sum of floats that each add 1 stops at 2 ** 24
     similarity = np.full((1, 6000, 6000), 50.0, np.float32)
-    given = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 1.0})
-    scores, d_similarity, d_values = given.new()
-    given.run("gradients", scores, d_similarity, d_values)
+    call = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 1.0})
+    scores, d_similarity, d_values = call.new()
+    call.run("gradients", scores, d_similarity, d_values)
     assert d_values[0, 0] == pytest.approx(0.0, abs=0.05)
 
 
@@ -351,16 +351,16 @@ def faults_of(given: Given, d_similarity: np.ndarray) -> int:
 
 
 def test_a_large_result_is_put_into_large_pages():
-    given = Given("smith_waterman", *many("smith_waterman", "float32", pairs=700))
-    warm = np.zeros_like(given.similarity)
-    faults_of(given, warm)
+    call = Given("smith_waterman", *many("smith_waterman", "float32", pairs=700))
+    warm = np.zeros_like(call.similarity)
+    faults_of(call, warm)
     # an array that begins within a large page, in memory that nobody has written yet
     large_page = 2**21
     memory = mmap.mmap(-1, warm.nbytes + 3 * large_page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     new = np.frombuffer(memory, np.float32, warm.size, offset=large_page + 64).reshape(warm.shape)
-    faults, pages = faults_of(given, new), new.nbytes // mmap.PAGESIZE
+    faults, pages = faults_of(call, new), new.nbytes // mmap.PAGESIZE
     np.testing.assert_array_equal(new, warm)
-    assert faults_of(given, warm) < pages / 20
+    assert faults_of(call, warm) < pages / 20
     system = tuple(int(number) for number in platform.release().split(".")[:2]) if sys.platform == "linux" else (0, 0)
     assert faults <= (pages / 20 if system >= (6, 1) else 2 * pages)
 
@@ -376,9 +376,9 @@ def test_the_sanitizers_find_nothing_but_a_planted_fault(kind):
         pytest.skip("GCC's sanitizers can be loaded before Python")
     with_best = kind == "AFFINE"
     passes = tuple(name for name in cpp.PASSES if with_best or name != "best")
-    wanted = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), by_position=with_best)
-    sources = *wanted.sources, *library.COMMON.sources
-    path = cpp.compiled(wanted._replace(name=f"sanitized-{kind}", sources=sources, objects=()))
+    sanitized = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), by_position=with_best)
+    sources = *sanitized.sources, *library.COMMON.sources
+    path = cpp.compiled(sanitized._replace(name=f"sanitized-{kind}", sources=sources, objects=()))
     script = Path(__file__).with_name("native_sanitized.py")
     # Python leaks when it ends, which is not watched, and a little before
     environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "leak_check_at_exit=0", "PYTHONMALLOC": "malloc"}

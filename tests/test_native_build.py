@@ -93,13 +93,13 @@ def test_a_change_of_source_header_flags_compiler_or_cpu_is_another_library(
 ):
     header = tmp_path / "answer.h"
     header.write_text("")
-    wanted = target(source)._replace(headers=(header,))
-    paths = [cpp.compiled(wanted), cpp.compiled(wanted)]
+    wide_target = target(source)._replace(headers=(header,))
+    paths = [cpp.compiled(wide_target), cpp.compiled(wide_target)]
     assert paths[0] == paths[1] and paths[0].parent == cache
     header.write_text("// changed")
-    paths.append(cpp.compiled(wanted))
+    paths.append(cpp.compiled(wide_target))
     source.write_text(ANSWER.replace("NUMBER", "NUMBER + 1"))
-    paths.append(cpp.compiled(wanted))
+    paths.append(cpp.compiled(wide_target))
     paths.append(cpp.compiled(target(source, 5)))
     assert [answer(path) for path in paths] == [42, 42, 42, 43, 6]
     monkeypatch.delenv("CXX")
@@ -121,8 +121,8 @@ def test_an_object_is_compiled_once_for_all_and_again_with_a_library_that_cannot
     source = tmp_path / "uses.cpp"
     source.write_text(f"int common();\n{ANSWER.replace('NUMBER', 'NUMBER + common()')}")
     two = [target(source, number)._replace(objects=(common,)) for number in (1, 2)]
-    assert [answer(cpp.compiled(wanted)) for wanted in two] == [8, 9]
-    (kept,) = cache.glob("common-*.o")
+    assert [answer(cpp.compiled(target_)) for target_ in two] == [8, 9]
+    (object_file,) = cache.glob("common-*.o")
     path.write_text("int common() { return 8; }\n")
     assert answer(cpp.compiled(two[0])) == 9
     assert len(list(cache.glob("common-*.o"))) == 2
@@ -130,8 +130,8 @@ def test_an_object_is_compiled_once_for_all_and_again_with_a_library_that_cannot
     path = cpp.compiled(two[1])
     path.unlink()
     path.write_bytes(content)
-    (kept,) = (other for other in cache.glob("common-*.o") if other != kept)
-    kept.write_bytes(b"likewise")
+    (object_file,) = (other for other in cache.glob("common-*.o") if other != object_file)
+    object_file.write_bytes(b"likewise")
     assert cpp.load(two[1])._name == str(path)
     assert answer(path) == 10
 

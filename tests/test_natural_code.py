@@ -107,9 +107,9 @@ print([step() for _ in range(4)][-1])
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the threshold is one of glibc")
 def test_a_step_reuses_the_memory_of_the_last_one():
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
-    lost, kept = (
-        int(subprocess.run([sys.executable, "-c", _STEPS, mode], env=own, check=True, capture_output=True).stdout)
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))}
+    lost, less = (
+        int(subprocess.run([sys.executable, "-c", _STEPS, mode], env=env, check=True, capture_output=True).stdout)
         for mode in ("lose", "keep")
     )
-    assert kept < 100 < 1000 < lost
+    assert less < 100 < 1000 < lost

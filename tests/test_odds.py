@@ -123,7 +123,7 @@ def assert_held(
 ) -> None:
     """Raise AssertionError unless these pairs hold in odds, gradients like scores by default, and all are right."""
     both = hold(framework, inputs, problem, options)
-    assert [own[: len(scores)] for own in both] == [scores, scores if gradients is None else gradients]
+    assert [of_dtype[: len(scores)] for of_dtype in both] == [scores, scores if gradients is None else gradients]
     assert_right(framework, inputs, problem, options)
 
 
@@ -250,12 +250,12 @@ def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem,
     beside = batch_of(s, 0.0, 1.0, problem, np.array([(20, 25), (120, 130)]))
     alone = batch_of(s[:1, :20, :25], 0.0, 1.0, problem)
     for inputs, pairs in ((beside, 2), (alone, 1)):
-        assert all(all(own[:pairs]) for own in hold(framework, inputs, problem, options))
-    (score, marginals), (other_score, others) = (
+        assert all(all(bits[:pairs]) for bits in hold(framework, inputs, problem, options))
+    (score, marginals), (other_score, other_marginals) = (
         of_similarity(framework, inputs, problem, options) for inputs in (beside, alone)
     )
     np.testing.assert_allclose(score[0], other_score[0], rtol=1e-6)
-    np.testing.assert_allclose(marginals[0, :20, :25], others[0, :20, :25], atol=1e-6)
+    np.testing.assert_allclose(marginals[0, :20, :25], other_marginals[0, :20, :25], atol=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [1, 2])

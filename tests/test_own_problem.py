@@ -58,8 +58,8 @@ def made(path: Path, dtype: str = "float32") -> tuple[OwnProblem, OwnInputs]:
     """The problem of a file, and its inputs."""
     problem = problem_of(str(path))
     assert isinstance(problem, OwnProblem)
-    (given,) = problem.inputs(Settings(problem=str(path), passes=problem.default_passes, dtype=dtype)).values()
-    return problem, given
+    (inputs,) = problem.inputs(Settings(problem=str(path), passes=problem.default_passes, dtype=dtype)).values()
+    return problem, inputs
 
 
 def assert_right(problem: OwnProblem, result: np.ndarray, given: OwnInputs, pass_name: str) -> None:
@@ -116,27 +116,27 @@ def test_a_framework_is_imported_by_its_own_function_only(mine: Path, monkeypatc
 def test_a_file_may_import_what_lies_beside_it(mine: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (mine.parent / "beside_mine.py").write_text("tanh = __import__('numpy').tanh\n")
-    problem, given = made(changed(mine, "    return np.tanh", "    from beside_mine import tanh\n    return tanh"))
-    assert problem.reference_results(given, ["value"]).value.shape == (2,)
+    problem, inputs = made(changed(mine, "    return np.tanh", "    from beside_mine import tanh\n    return tanh"))
+    assert problem.reference_results(inputs, ["value"]).value.shape == (2,)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_floats_get_the_dtype_of_the_run_and_others_stay(mine: Path, dtype: str):
-    _, given = made(mine, dtype)
-    assert [str(array.dtype) for array in given.given] == [dtype, "int64", dtype]
-    assert given.text == f"inputs(0): {dtype} (3, 2), int64 (2,), {dtype} (1,)"
+    _, inputs = made(mine, dtype)
+    assert [str(array.dtype) for array in inputs.given] == [dtype, "int64", dtype]
+    assert inputs.text == f"inputs(0): {dtype} (3, 2), int64 (2,), {dtype} (1,)"
     with pytest.raises(NotMeasurable, match=r"^inputs\(seed\) gives one shape only$"):
-        given.resized(1)
+        inputs.resized(1)
     changed(mine, "np.arange(2), np.float32([2.0])", "np.arange(2, dtype='>i8'), np.array([2.0], '>f4')")
     assert all(array.dtype.isnative for array in made(mine)[1].given)
 
 
 def test_a_file_that_is_changed_during_a_run_is_not_measured(mine: Path):
-    _, given = made(mine)
+    _, inputs = made(mine)
     changed(mine, "torch.tanh", "torch.sin")
     for framework in FRAMEWORKS.values():
         with pytest.raises(UnusableInput, match=r"^mine\.py was changed during the run$"):
-            framework.backend.call_of(str(mine), "compiled", "value", given.options, compiled=True)
+            framework.backend.call_of(str(mine), "compiled", "value", inputs.options, compiled=True)
 
 
 @pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# -*- coding: latin-1 -*-\n# M\xfcller\n"])
@@ -186,26 +186,26 @@ def test_next_to_a_kink_a_right_gradient_passes_with_a_remark(kink: float):
 def test_arrays_of_very_different_magnitude_are_moved_each_by_its_own(mine: Path):
     changed(mine, "return drawn, np.arange(2), np.float32([2.0])", "return 1e-8 * drawn, np.arange(2), 1e8 * drawn")
     changed(mine, "np.tanh(x[:, n])", "(np.tanh(1e8 * x) * np.tanh(1e-8 * unused))")
-    problem, given = made(mine, "float64")
-    near, _, far = given.given
+    problem, inputs = made(mine, "float64")
+    near, _, far = inputs.given
     slope = 1 - np.tanh(1e8 * near) ** 2
     gradients = [1e8 * slope * np.tanh(1e-8 * far), 1e-8 * slope * np.tanh(1e8 * near)]
-    gradient = np.concatenate([(each * given.cotangent).ravel() for each in gradients])
-    assert_right(problem, gradient, given, "gradient")
+    gradient = np.concatenate([(part * inputs.cotangent).ravel() for part in gradients])
+    assert_right(problem, gradient, inputs, "gradient")
 
 
 @pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-4), ("float64", 1e-9)])
 def test_a_value_may_be_off_by_a_part_of_the_largest(mine: Path, dtype: str, allowed: float):
-    problem, given = made(mine, dtype)
-    expected = problem.reference_results(given, ["value"])
+    problem, inputs = made(mine, dtype)
+    expected = problem.reference_results(inputs, ["value"])
     largest = np.abs(expected.value).max()
     for factor, passes in ((0.9, True), (1.1, False)):
         off = (expected.value + np.array([0, factor * allowed * largest])).astype(dtype)
-        assert problem.judge("value", off, expected, given, dtype).passed is passes
+        assert problem.judge("value", off, expected, inputs, dtype).passed is passes
     with pytest.raises(
         UnusableInput, match=rf"^mine\.py: value is {dtype} of shape \(3,\), expected {dtype} of shape \(2,\)$"
     ):
-        problem.judge("value", np.zeros(3, dtype), expected, given, dtype)
+        problem.judge("value", np.zeros(3, dtype), expected, inputs, dtype)
 
 
 def computed(framework: str, path: Path, given: OwnInputs, pass_name: str, compiled: bool) -> np.ndarray:
@@ -221,20 +221,20 @@ def computed(framework: str, path: Path, given: OwnInputs, pass_name: str, compi
 @pytest.mark.parametrize("dtype", DTYPES)
 @FRAMEWORK
 def test_the_example_is_right_in_both_frameworks(framework: str, dtype: str):
-    problem, given = made(EXAMPLE, dtype)
+    problem, inputs = made(EXAMPLE, dtype)
     assert problem.default_passes == ("value", "gradient")
     for pass_name in problem.default_passes:
-        assert_right(problem, computed(framework, EXAMPLE, given, pass_name, framework == "jax"), given, pass_name)
+        assert_right(problem, computed(framework, EXAMPLE, inputs, pass_name, framework == "jax"), inputs, pass_name)
 
 
 @pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
 def test_gradients_have_zeros_where_nothing_depends_and_that_of_one_array_has_its_shape(mine: Path, framework: str):
-    problem, given = made(mine)
-    result = computed(framework, mine, given, "gradient", compiled=True)
-    assert result.shape == given.gradient_shape == (7,) and result[-1] == 0
-    assert_right(problem, result, given, "gradient")
-    _, given = made(changed(mine, "np.float32([2.0])", "np.arange(1)"))
-    assert computed(framework, mine, given, "gradient", compiled=False).shape == given.gradient_shape == (3, 2)
+    problem, inputs = made(mine)
+    result = computed(framework, mine, inputs, "gradient", compiled=True)
+    assert result.shape == inputs.gradient_shape == (7,) and result[-1] == 0
+    assert_right(problem, result, inputs, "gradient")
+    _, inputs = made(changed(mine, "np.float32([2.0])", "np.arange(1)"))
+    assert computed(framework, mine, inputs, "gradient", compiled=False).shape == inputs.gradient_shape == (3, 2)
 
 
 JAX_RESULT, TORCH_RESULT = "jnp.tanh(x[:, n]).sum(0)", "torch.tanh(x[:, n]).sum(0)"
@@ -250,31 +250,32 @@ BAD_RESULTS = {
 @pytest.mark.parametrize("result", BAD_RESULTS)
 def test_a_function_must_return_the_kind_of_array_of_the_reference(mine: Path, framework: str, result: str):
     by_jax, by_torch, error, text = BAD_RESULTS[result]
-    _, given = made(changed(changed(mine, JAX_RESULT, by_jax), TORCH_RESULT, by_torch))
+    _, inputs = made(changed(changed(mine, JAX_RESULT, by_jax), TORCH_RESULT, by_torch))
     of_values = [("value", False), ("value", True)] if result != "shape" else []  # the shape of values, the gate judges
     for pass_name, compiled in [*of_values, ("gradient", False)]:
         with pytest.raises(error, match=rf"^{framework}_function must return {text}\b"):
-            computed(framework, mine, given, pass_name, compiled)
+            computed(framework, mine, inputs, pass_name, compiled)
 
 
 def test_a_function_that_changes_its_arguments_is_refused(mine: Path):
-    _, given = made(changed(mine, "return torch.tanh(x[:, n]).sum(0)", "return torch.tanh(x.mul_(0.5)[:, n]).sum(0)"))
+    _, inputs = made(changed(mine, "return torch.tanh(x[:, n]).sum(0)", "return torch.tanh(x.mul_(0.5)[:, n]).sum(0)"))
     for compiled in (False, True):
         with pytest.raises(ValueError, match=r"^torch_function must not change its arguments, it changes argument 1$"):
-            computed("torch", mine, given, "value", compiled)
+            computed("torch", mine, inputs, "value", compiled)
 
 
 def test_a_function_that_torch_compile_cannot_do_is_no_failure(mine: Path):
-    _, given = made(changed(mine, "return torch.tanh(x[:, n])", "return (x if x.sum() > 1e9 else torch.tanh(x[:, n]))"))
-    assert computed("torch", mine, given, "value", compiled=False).shape == (2,)
+    branch = "return (x if x.sum() > 1e9 else torch.tanh(x[:, n]))"
+    _, inputs = made(changed(mine, "return torch.tanh(x[:, n])", branch))
+    assert computed("torch", mine, inputs, "value", compiled=False).shape == (2,)
     with pytest.raises(NotMeasurable, match=r"^torch\.compile failed at mine\.py, line \d+: Unsupported \(.*\)$"):
-        computed("torch", mine, given, "value", compiled=True)
+        computed("torch", mine, inputs, "value", compiled=True)
 
 
 def test_an_error_in_a_function_is_told_with_its_line(mine: Path):
     changed(mine, "import jax.numpy as jnp", "raise KeyError")
-    _, given = made(changed(mine, "import torch", "raise KeyError"))
+    _, inputs = made(changed(mine, "import torch", "raise KeyError"))
     for framework, line in (("jax", 11), ("torch", 15)):
         with pytest.raises(KeyError) as caught:
-            computed(framework, mine, given, "value", compiled=framework == "jax")
+            computed(framework, mine, inputs, "value", compiled=framework == "jax")
         assert where_in(mine.resolve(), caught.value) == f"mine.py, line {line}"

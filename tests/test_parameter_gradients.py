@@ -157,16 +157,16 @@ def test_a_gradient_mapped_over_one_argument_alone_is_right(framework, variant, 
     alone = {key: value if key == name else value[0] for key, value in arrays.items()}
     repeated = {key: value if key == name else np.stack([value[0]] * 6) for key, value in arrays.items()}
     axes: Axes = (0 if name == "similarity" else None, dict.fromkeys(every.parameters) | {name: 0}, None)
-    given, expected = (
+    arguments, expected = (
         Inputs(values.pop("similarity"), None, {key: np.asarray(value) for key, value in values.items()}, np.ones(6))
         for values in (alone, repeated)
     )
     axes[1].pop("similarity", None)
     options = {"end": "match"} if problem == "smith_waterman" and names else {}
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant, **options)
-    result = mapped(framework, score, given, axes)
-    wanted = reference_result(expected, problem, **options)
-    assert_parity(result, wanted, "float64", expected.parameters["temperature"])
+    result = mapped(framework, score, arguments, axes)
+    exact = reference_result(expected, problem, **options)
+    assert_parity(result, exact, "float64", expected.parameters["temperature"])
 
 
 @FRAMEWORK

@@ -139,8 +139,8 @@ def test_the_cases_cover_every_variant_problem_and_option(framework):
     assert {variant for variant, *_, is_slow in every if not is_slow} == variants
     for problem, described in PROBLEMS.items():
         assert {variant for variant, name, *_ in every if name == problem} == variants
-        for wanted in itertools.product(BY_HAND, [problem], described.options):
-            assert wanted in [tuple(case[:3]) for case in every]
+        for combination in itertools.product(BY_HAND, [problem], described.options):
+            assert combination in [tuple(case[:3]) for case in every]
 
 
 @pytest.mark.parametrize(

@@ -362,11 +362,11 @@ def test_long_pairs_are_cut_into_tiles_alike_for_any_threads_and_company(problem
         return numbers | dict.fromkeys(names, gaps[chosen])
 
     assert assert_as_in_float64(problem, options, similarity[::2], lengths[::2], parameters(slice(0, 3, 2))) == 0
-    one, *others = (
+    one, *other_threads = (
         Given(problem, similarity, lengths, parameters(slice(3)), options, threads=threads).results()
         for threads in (1, 2, 3)
     )
-    for results in others:
+    for results in other_threads:
         assert_same_bits(one, results)
     for pair in range(3):
         chosen = slice(pair, pair + 1)

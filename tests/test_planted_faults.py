@@ -37,8 +37,8 @@ INPUTS, EXPECTED = expected("smith_waterman")
 
 
 def compare(result: Result, dtype: str = "float32", problem: str = "smith_waterman") -> None:
-    inputs, wanted = expected(problem)
-    assert_parity(result, wanted, dtype, inputs.parameters["temperature"])
+    inputs, exact = expected(problem)
+    assert_parity(result, exact, dtype, inputs.parameters["temperature"])
 
 
 def compare_torch(problem: str, dtype: str = "float32") -> None:
@@ -61,8 +61,8 @@ def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **changes: Any) -> None
 def test_parity_is_green_without_a_fault(problem, dtype, monkeypatch):
     plant(monkeypatch, problem, name="the same")
     compare_torch(problem, dtype)
-    wanted = expected(problem)[1]
-    compare(wanted._replace(**as_dtype(wanted, dtype)), dtype, problem)
+    exact = expected(problem)[1]
+    compare(exact._replace(**as_dtype(exact, dtype)), dtype, problem)
 
 
 def as_dtype(result: Result, dtype: str) -> dict[str, Any]:

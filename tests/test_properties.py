@@ -241,6 +241,6 @@ def test_half_precision_is_computed_in_float32_and_kept(framework, problem, name
         parameters = {"gap": gap}
     assert score(half, **parameters).dtype == marginals(half, **parameters).dtype == dtype
     rounding = {"float16": 2**-11, "bfloat16": 2**-8}[name]
-    for got, wanted in zip(score(half, **parameters).tolist(), score(full, **parameters).tolist(), strict=True):
-        assert got == pytest.approx(wanted, rel=rounding)
+    for got, exact in zip(score(half, **parameters).tolist(), score(full, **parameters).tolist(), strict=True):
+        assert got == pytest.approx(exact, rel=rounding)
     assert float(abs(marginals(half, **parameters) - marginals(full, **parameters)).max()) <= rounding

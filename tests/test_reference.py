@@ -126,9 +126,9 @@ def test_minus_infinity_leaves_the_alignments_that_do_not_match_there(problem, o
         similarity[forbidden] = -np.inf
         gradients = reference.gradients(problem, similarity, **parameters, **options)
         assert not gradients["similarity"][forbidden].any()
-        expected, wanted = by_enumeration(problem, similarity, parameters, options)
+        expected, enumerated = by_enumeration(problem, similarity, parameters, options)
         np.testing.assert_allclose(score(problem, similarity, **parameters, **options), expected, rtol=1e-11)
-        assert_same(gradients, wanted, 1e-10)
+        assert_same(gradients, enumerated, 1e-10)
 
 
 @CASES
@@ -174,11 +174,11 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
         name: np.where(outside, np.nan, value) if name in names else value for name, value in parameters.items()
     }
     gaps = {name: poisoned[name] for name in PRICES[problem]}
-    given = np.where(outside, np.nan, similarity), lengths
-    scores = score(problem, *given, **poisoned, **options)
-    largest = reference.largest_state(problem, *given, **poisoned, **options)
-    gradients = reference.gradients(problem, *given, **poisoned, **options)
-    best_scores, best_matches = reference.best_alignment(problem, *given, **gaps, **options)
+    arguments = np.where(outside, np.nan, similarity), lengths
+    scores = score(problem, *arguments, **poisoned, **options)
+    largest = reference.largest_state(problem, *arguments, **poisoned, **options)
+    gradients = reference.gradients(problem, *arguments, **poisoned, **options)
+    best_scores, best_matches = reference.best_alignment(problem, *arguments, **gaps, **options)
     assert best_matches.dtype == bool
     for b, (rows, cols) in enumerate(lengths):
         pair, padding = similarity[b, :rows, :cols], [(0, 5 - rows), (0, 6 - cols)]

@@ -77,13 +77,13 @@ def batches(draw: st.DrawFn) -> Inputs:
     """A batch of one fixed shape, each pair with a range of its own; gap, gap_open and gap_extend all drawn."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     columns = zip(*draw(st.lists(PAIR, min_size=PAIRS, max_size=PAIRS)), strict=True)
-    lengths, exponents, scales, kinds, gaps, others, forbidden = columns
+    lengths, exponents, scales, kinds, gaps, second_gaps, forbidden = columns
     units, wholes = random.uniform(-1, 1, (PAIRS, ROWS, COLS)), random.integers(-2, 3, (PAIRS, ROWS, COLS))
     drawn = zip(kinds, units, wholes, 10.0 ** np.array(scales), gaps, strict=True)
     similarity = np.clip([KINDS[kind](*numbers) for kind, *numbers in drawn], -1e4, 1e4)
     share = np.array([0.0, 0.0, 0.1, 0.7])[list(forbidden)]
     similarity[random.uniform(size=similarity.shape) < share[:, None, None]] = -np.inf
-    return batch(similarity, lengths, gaps, others, 10.0 ** np.array(exponents))
+    return batch(similarity, lengths, gaps, second_gaps, 10.0 ** np.array(exponents))
 
 
 def batch(similarity: Any, lengths: Any, gaps: Any, others: Any, temperatures: Any) -> Inputs:
@@ -128,13 +128,13 @@ def check(framework: str, variant: str, problem: str, options: dict[str, Any], d
     marginals = result.gradients["similarity"]
     assert_within("marginals", marginals, exact["similarity"], bounds)
     assert_within("range of the marginals", marginals, np.clip(marginals, 0, 1), np.minimum(bounds, 1e-5))
-    told = largest <= 1e4 * temperature  # beyond, a near-tie is lost: to float32, and to the reference's differences
+    sure = largest <= 1e4 * temperature  # beyond, a near-tie is lost: to float32, and to the reference's differences
     exact_second = reference.hessian_vector_product(problem, similarity, direction, **arguments)
     tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
-    for results, wanted, scale in ((result.gradients, exact, 1.0), (second, exact_second, 1 / temperature)):
-        for name, value in wanted.items():
+    for results, exact_part, scale in ((result.gradients, exact, 1.0), (second, exact_second, 1 / temperature)):
+        for name, value in exact_part.items():
             flat = value.reshape(len(value), -1)
-            bound = np.where(told, tolerance * np.maximum(np.abs(flat).max(axis=1), scale), np.inf)
+            bound = np.where(sure, tolerance * np.maximum(np.abs(flat).max(axis=1), scale), np.inf)
             assert_within(name, results[name].reshape(len(value), -1), flat, bound[:, None])
 
 

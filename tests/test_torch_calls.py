@@ -65,8 +65,8 @@ def score(variant: str, lengths: Tensor, similarity: Tensor, *values: Tensor) ->
 
 
 def equal(results: Any, expected: Any, atol: float = 1e-12) -> None:
-    for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result.detach().numpy(), wanted, rtol=0, atol=atol)
+    for result, exact in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result.detach().numpy(), exact, rtol=0, atol=atol)
 
 
 @VARIANT
@@ -120,10 +120,10 @@ def test_a_gap_by_position_may_have_any_strides(variant):
 
 def test_a_plain_call_takes_a_gap_by_position_by_the_short_way(monkeypatch):
     s, gap = torch.randn(2, 2, 3, 4)
-    wanted = reference.smith_waterman(s.numpy(), None, gap=gap.numpy(), end="match")
+    expected = reference.smith_waterman(s.numpy(), None, gap=gap.numpy(), end="match")
     monkeypatch.setattr(alignment, "_fused", None)
     scores = torch_impl.smith_waterman(s, gap=gap, end="match", variant="fused")
-    np.testing.assert_allclose(scores.numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-5)
     for other in (gap.double(), gap.numpy(), gap[0], torch.tensor(-1.0)):
         arguments = operator_calls.score, "smith_waterman", {"end": "any"}, s, None, {"gap": other, "temperature": 1.0}
         assert plain_calls.plain_call(*arguments, str) is None
@@ -136,8 +136,8 @@ def test_the_short_way_records_a_gap_by_position():
     (slope,) = torch.autograd.grad(align(s, gap=gap).sum(), gap)
     equal([slope], [reference.gradients("smith_waterman", s, None, **numbers)["gap"]])
     (slope,) = torch.autograd.grad((s * torch_impl.marginals(align, s, gap=gap)).sum(), gap)
-    wanted = reference.hessian_vector_product("smith_waterman", s, s, None, **numbers)["gap"]
-    equal([slope], [wanted], 1e-8)
+    expected = reference.hessian_vector_product("smith_waterman", s, s, None, **numbers)["gap"]
+    equal([slope], [expected], 1e-8)
 
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")

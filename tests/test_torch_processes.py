@@ -132,7 +132,7 @@ def given() -> tuple[list[Any], list[Any]]:
     alone = [random(3, PAIRS, ROWS, COLS), random(4, PAIRS, ROWS, COLS), whole_batch()[2]]
     alone += [torch.tensor(-1.5, dtype=torch.float64), random(5, PAIRS).abs() + 1]
     placements = [BATCH] * 3 + [SAME] * 2
-    sharded = [distribute_tensor(own, mesh(), placed) for own, placed in zip(alone, placements, strict=True)]
+    sharded = [distribute_tensor(tensor, mesh(), placed) for tensor, placed in zip(alone, placements, strict=True)]
     for leaf in (*leaves(alone), *leaves(sharded)):
         leaf.requires_grad_()
     return alone, sharded
@@ -155,9 +155,9 @@ def equal(loss: Callable[..., Tensor], of_sharded: Callable[..., Tensor]) -> Non
 
 def asked(name: str, variant: str, s: Tensor, vector: Tensor, sizes: Tensor, _: Any, temperatures: Tensor) -> Any:
     """Score, marginals, Hessian product and best alignment."""
-    own = functools.partial(getattr(torch_impl, name), temperature=temperatures, variant=variant)
-    products = hessian_vector_product(own, s, vector, sizes)
-    return own(s, sizes), marginals(own, s, sizes), products, *best_alignment(own.func, s.detach(), sizes)
+    call = functools.partial(getattr(torch_impl, name), temperature=temperatures, variant=variant)
+    products = hessian_vector_product(call, s, vector, sizes)
+    return call(s, sizes), marginals(call, s, sizes), products, *best_alignment(call.func, s.detach(), sizes)
 
 
 def check_dtensors(names: Sequence[str]) -> None:

@@ -56,11 +56,11 @@ def test_loss_and_gradients_are_those_of_numpy(framework: str):
     trainer = TRAINERS[framework](Job(seed=3), dtype="float64")
     loss, expected = loss_and_gradients(weights, batch)
     assert float(trainer.step(batch)) == pytest.approx(loss, rel=1e-13)
-    found = gradients_of_first_step(trainer)
-    assert found.keys() == expected.keys()
+    results = gradients_of_first_step(trainer)
+    assert results.keys() == expected.keys()
     for name, gradient in expected.items():
         # the worst seen is 2e-10: of the reference's differences
-        assert np.abs(found[name] - gradient).max() < 1e-8 * np.abs(gradient).max(), name
+        assert np.abs(results[name] - gradient).max() < 1e-8 * np.abs(gradient).max(), name
 
 
 @MODEL
@@ -323,8 +323,8 @@ def test_a_checkpoint_of_another_training_is_refused(job, train, text, tmp_path)
     begun = Training(Fake(), TRAIN, VALIDATION, JOB, str(path))
     begun.epoch()
     begun.epoch()
-    for own in (JOB, replace(JOB, epochs=99, patience=9, target=0.5)):  # its own is not
-        Training(Fake(), TRAIN, VALIDATION, own, path)
+    for accepted in (JOB, replace(JOB, epochs=99, patience=9, target=0.5)):  # its own is not
+        Training(Fake(), TRAIN, VALIDATION, accepted, path)
     with pytest.raises(ValueError, match=text) as caught:
         Training(Fake(), train, VALIDATION, job, path)
     assert "\n" not in str(caught.value) and (str(path) in str(caught.value)) == ("must have" not in text)

@@ -51,16 +51,16 @@ def case(problem: str) -> tuple[Given, dict[str, np.ndarray]]:
     """A ragged batch with poison in its padding and parameters per pair; and what the reference makes of it."""
     similarity, lengths, parameters, cotangent = ragged(2, 3, problem=problem)
     direction = np.random.default_rng(2).normal(size=similarity.shape)
-    given = Given(similarity, lengths, parameters, cotangent, direction)
-    return given, wanted(problem, given)
+    arguments = Given(similarity, lengths, parameters, cotangent, direction)
+    return arguments, wanted(problem, arguments)
 
 
 def transformed(framework: str, problem: str, variant: str, name: str) -> np.ndarray:
     backend = FRAMEWORKS[framework].backend
     with backend.precision("float64"):
-        given = on_device(case(problem)[0], lambda array: backend.to_device(array, "cpu"))
+        arguments = on_device(case(problem)[0], lambda array: backend.to_device(array, "cpu"))
         function = backend.function(problem, variant)
-        return backend.to_numpy(PACKAGES[framework].transformed(name, function, given))
+        return backend.to_numpy(PACKAGES[framework].transformed(name, function, arguments))
 
 
 def assert_right(got: np.ndarray, gives: str, problem: str) -> None:
@@ -136,9 +136,9 @@ def test_torch_exports_derivatives_for_any_batch_size(variant, strict):
     model, batch = Model(variant), {0: torch.export.Dim("batch")}
     some = tuple(array[:2] for array in whole)
     program = torch.export.export(model, some, strict=strict, dynamic_shapes=(batch, batch, batch)).module()
-    wanted = model(*whole).detach()
-    assert wanted.abs().amax((1, 2, 3)).min() > 1e-3
-    np.testing.assert_array_equal(program(*whole).detach(), wanted)
+    expected = model(*whole).detach()
+    assert expected.abs().amax((1, 2, 3)).min() > 1e-3
+    np.testing.assert_array_equal(program(*whole).detach(), expected)
 
 
 def test_torch_says_what_to_export_instead_of_another_gradient():

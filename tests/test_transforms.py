@@ -80,8 +80,8 @@ def test_vmap_over_any_axis_repeats_what_it_does_not_map(problem, variant, frame
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     function = lambda s, lengths, temperature: score(s, lengths, temperature=temperature)  # noqa: E731
     vmap = {"jax": lambda *given: jax.jit(jax.vmap(*given)), "torch": torch.func.vmap}[framework]
-    given = (np.ascontiguousarray(outer.transpose(1, 2, 3, 0)), lengths, np.ones(len(S), np.float32))
-    got = vmap(function, (3, 0, None))(*(backend.to_device(array, "cpu") for array in given))
+    arguments = (np.ascontiguousarray(outer.transpose(1, 2, 3, 0)), lengths, np.ones(len(S), np.float32))
+    got = vmap(function, (3, 0, None))(*(backend.to_device(array, "cpu") for array in arguments))
     close(got, outer_scores(problem, outer, lengths))
 
 
@@ -233,10 +233,10 @@ def test_arrays_that_run_backwards_and_cannot_be_written_are_accepted_without_a_
 @FRAMEWORK
 def test_a_gap_that_float32_cannot_hold_forbids_gaps(framework: str):
     square = MATRIX[:, :4]  # so that a global alignment needs no gap
-    wanted = float(reference.needleman_wunsch(square, gap=-1e9))
+    expected = float(reference.needleman_wunsch(square, gap=-1e9))
     for variant in ("auto",) if framework == "jax" else ("auto", "diagonal_loop", "wavefront"):
         score = FRAMEWORKS[framework].package.needleman_wunsch(square, gap=-1e300, variant=variant)
-        assert float(score) == pytest.approx(wanted, rel=1e-5)
+        assert float(score) == pytest.approx(expected, rel=1e-5)
 
 
 # two matches on no diagonal, which only a gap could join; a similarity as low as can be forbids as -inf does

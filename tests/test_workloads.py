@@ -30,9 +30,9 @@ EVERY_STENCIL = pytest.mark.parametrize("variant", variant_names("stencil"))
 
 
 def inputs(problem: str, size: tuple[int, ...] = (), dtype: str = "float64", seed: int = 0, **arguments: Any) -> Any:
-    asked = Settings(problem=problem, size=size or SIZES[problem], dtype=dtype, seed=seed, arguments=arguments)
-    (given,) = PROBLEMS[problem].inputs(asked).values()
-    return given
+    settings = Settings(problem=problem, size=size or SIZES[problem], dtype=dtype, seed=seed, arguments=arguments)
+    (made,) = PROBLEMS[problem].inputs(settings).values()
+    return made
 
 
 def public(framework: str, problem: str) -> Any:
@@ -57,25 +57,25 @@ def assert_right(problem: str, result: np.ndarray, given: Any, pass_name: str) -
 
 
 def test_a_step_of_the_reference_goes_down_the_slope_of_the_error():
-    given, rate, h = inputs(FIT), 1e-2, 1e-6
+    data, rate, h = inputs(FIT), 1e-2, 1e-6
 
     def error(a: float, b: float) -> float:
-        return float(np.mean((a * given.x + b - given.y) ** 2))
+        return float(np.mean((a * data.x + b - data.y) ** 2))
 
     a, b = START
     slopes = np.array([error(a + h, b) - error(a - h, b), error(a, b + h) - error(a, b - h)]) / (2 * h)
-    wanted = np.array(START) - rate * slopes
-    assert fit(given.x, given.y, epochs=1, learning_rate=rate) == pytest.approx(wanted)
+    expected = np.array(START) - rate * slopes
+    assert fit(data.x, data.y, epochs=1, learning_rate=rate) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("variant", variant_names("linear_regression"))
 @BOTH
 def test_every_variant_equals_the_gradient_descent_of_numpy(framework: str, variant: str):
-    given = inputs(FIT)
+    data = inputs(FIT)
     for epochs in (0, 1, 23):  # a compiled loop takes several steps in a turn
-        result = computed(framework, FIT, given, variant, "train", epochs=epochs, learning_rate=0.3)
+        result = computed(framework, FIT, data, variant, "train", epochs=epochs, learning_rate=0.3)
         assert result.dtype == "float64" and result.shape == (2,)
-        assert np.abs(result - fit(given.x, given.y, epochs=epochs, learning_rate=0.3)).max() < 1e-13
+        assert np.abs(result - fit(data.x, data.y, epochs=epochs, learning_rate=0.3)).max() < 1e-13
 
 
 def test_pytorch_compiles_for_more_sizes_than_its_default_limit_allows(monkeypatch: pytest.MonkeyPatch):
@@ -83,14 +83,14 @@ def test_pytorch_compiles_for_more_sizes_than_its_default_limit_allows(monkeypat
     traced = torch.compile(module._step, backend="eager", dynamic=False, fullgraph=True)  # without the slow part
     monkeypatch.setitem(module._LOOPS, "jit_step", functools.partial(module._python_loop, traced))
     for count in range(2, 13):
-        given, options = inputs(FIT, (count,)), {"epochs": 2, "learning_rate": 0.1}
-        result = computed("torch", FIT, given, "jit_step", "train", **options)
-        assert result == pytest.approx(fit(given.x, given.y, **options), rel=1e-12)
+        data, options = inputs(FIT, (count,)), {"epochs": 2, "learning_rate": 0.1}
+        result = computed("torch", FIT, data, "jit_step", "train", **options)
+        assert result == pytest.approx(fit(data.x, data.y, **options), rel=1e-12)
 
 
 def test_pytorch_gives_no_gradient_of_a_fit_rather_than_a_wrong_one():
-    given = inputs(FIT)
-    x, y, rate = (torch.tensor(value, dtype=torch.float64) for value in (given.x, given.y, 0.1))
+    data = inputs(FIT)
+    x, y, rate = (torch.tensor(value, dtype=torch.float64) for value in (data.x, data.y, 0.1))
     call: Any = functools.partial(torch_impl.linear_regression.fit, x, epochs=3, variant="eager_loop")
     with forward_ad.dual_level():
         dual, dual_rate = (forward_ad.make_dual(value, torch.ones_like(value)) for value in (y, rate))
@@ -103,28 +103,28 @@ def test_pytorch_gives_no_gradient_of_a_fit_rather_than_a_wrong_one():
         ):
             with pytest.raises(CannotDifferentiate, match="fit cannot be differentiated in PyTorch"):
                 derivative()
-    wanted = fit(given.x, given.y, epochs=3, learning_rate=0.1)
+    expected = fit(data.x, data.y, epochs=3, learning_rate=0.1)
     for context in (torch.no_grad(), torch.inference_mode()):
         with context:
-            assert call(y.clone().requires_grad_(), learning_rate=0.1).numpy() == pytest.approx(wanted, rel=1e-12)
+            assert call(y.clone().requires_grad_(), learning_rate=0.1).numpy() == pytest.approx(expected, rel=1e-12)
 
 
 def test_jax_differentiates_a_fit():
-    given = inputs(FIT, (20,))
+    data = inputs(FIT, (20,))
     step = 1e-6 * (np.arange(20) == 3)
     with FRAMEWORKS["jax"].backend.precision("float64"):
         for variant in variant_names("linear_regression"):
-            call = functools.partial(public("jax", FIT), given.x, epochs=5, learning_rate=0.1, variant=variant)
-            slope = jax.grad(lambda y: call(y)[0])(given.y)[3]  # noqa: B023
-            wanted = float(call(given.y + step)[0] - call(given.y - step)[0]) / 2e-6
-            assert float(slope) == pytest.approx(wanted, rel=1e-5)
+            call = functools.partial(public("jax", FIT), data.x, epochs=5, learning_rate=0.1, variant=variant)
+            slope = jax.grad(lambda y: call(y)[0])(data.y)[3]  # noqa: B023
+            difference = float(call(data.y + step)[0] - call(data.y - step)[0]) / 2e-6
+            assert float(slope) == pytest.approx(difference, rel=1e-5)
 
 
 @BOTH
 def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framework: str):
-    given = inputs(FIT)
-    result = computed(framework, FIT, given, "compiled_loop", "train", **given.options, **given.parameters)
-    verdict, best = assert_right(FIT, result, given, "train"), least_squares(given.x, given.y)
+    data = inputs(FIT)
+    result = computed(framework, FIT, data, "compiled_loop", "train", **data.options, **data.parameters)
+    verdict, best = assert_right(FIT, result, data, "train"), least_squares(data.x, data.y)
     assert result == pytest.approx(best, abs=2e-3)
     assert verdict.summary.startswith(f"a {result[0]:.6f}, b ") and f"least squares a {best[0]:.6f}" in verdict.summary
 
@@ -136,10 +136,10 @@ def test_the_reference_of_the_stencil_is_the_sum_over_three_neighbours():
 
 
 def test_the_gradient_of_the_stencils_reference_is_that_of_its_differences():
-    given, h = inputs("stencil"), 1e-6
-    slope = gradient(given.w, given.cotangent).ravel()
-    for number, step in enumerate(h * np.eye(given.w.size).reshape(-1, *given.w.shape)):
-        difference = (given.cotangent * (stencil(given.w + step) - stencil(given.w - step))).sum()
+    data, h = inputs("stencil"), 1e-6
+    slope = gradient(data.w, data.cotangent).ravel()
+    for number, step in enumerate(h * np.eye(data.w.size).reshape(-1, *data.w.shape)):
+        difference = (data.cotangent * (stencil(data.w + step) - stencil(data.w - step))).sum()
         assert slope[number] == pytest.approx(difference / (2 * h), abs=1e-8)
 
 
@@ -148,17 +148,17 @@ def test_the_gradient_of_the_stencils_reference_is_that_of_its_differences():
 @EVERY_STENCIL
 @BOTH
 def test_every_variant_of_the_stencil_equals_numpy(framework, variant, dtype, shape, pass_name):
-    given = inputs("stencil", shape, dtype)
-    result = computed(framework, "stencil", given, variant, pass_name, compiled=framework == "jax")
-    assert_right("stencil", result, given, pass_name)
+    data = inputs("stencil", shape, dtype)
+    result = computed(framework, "stencil", data, variant, pass_name, compiled=framework == "jax")
+    assert_right("stencil", result, data, pass_name)
 
 
 @pytest.mark.slow
 def test_what_pytorch_compiles_has_the_gradient_of_numpy():
-    given = inputs("stencil", (4, 3), "float32")
+    data = inputs("stencil", (4, 3), "float32")
     torch._dynamo.reset()  # what another test has made to fail is not compiled again
-    result = computed("torch", "stencil", given, "scan_sum", "gradient", compiled=True)
-    assert_right("stencil", result, given, "gradient")
+    result = computed("torch", "stencil", data, "scan_sum", "gradient", compiled=True)
+    assert_right("stencil", result, data, "gradient")
 
 
 def second_derivative(given: Any) -> np.ndarray:
@@ -169,17 +169,17 @@ def second_derivative(given: Any) -> np.ndarray:
 
 @EVERY_STENCIL
 def test_jax_differentiates_every_stencil_twice(variant: str):
-    given = inputs("stencil", (4, 3))
+    data = inputs("stencil", (4, 3))
     with FRAMEWORKS["jax"].backend.precision("float64"):
-        slope = jax.grad(lambda w: (public("jax", "stencil")(w, variant=variant) * given.cotangent).sum())
-        _, second = jax.jit(lambda w: jax.jvp(slope, (w,), (np.ones_like(given.w),)))(given.w)
-    np.testing.assert_allclose(second, second_derivative(given), atol=1e-7)
+        slope = jax.grad(lambda w: (public("jax", "stencil")(w, variant=variant) * data.cotangent).sum())
+        _, second = jax.jit(lambda w: jax.jvp(slope, (w,), (np.ones_like(data.w),)))(data.w)
+    np.testing.assert_allclose(second, second_derivative(data), atol=1e-7)
 
 
 @EVERY_STENCIL
 def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(variant: str):
-    given = inputs("stencil", (4, 3))
-    w, cotangent = torch.from_numpy(given.w), torch.from_numpy(given.cotangent)
+    data = inputs("stencil", (4, 3))
+    w, cotangent = torch.from_numpy(data.w), torch.from_numpy(data.cotangent)
     leaf = w.clone().requires_grad_()
 
     def total(w: torch.Tensor) -> torch.Tensor:
@@ -194,7 +194,7 @@ def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(
             return total(forward_ad.make_dual(w, w))
 
     if variant not in torch_impl.stencil.SCANNING:
-        np.testing.assert_allclose(twice(), second_derivative(given), atol=1e-7)
+        np.testing.assert_allclose(twice(), second_derivative(data), atol=1e-7)
         return
     instead = "use .* 'column_sum', or autograd$"
     for derivative, text in (
@@ -207,7 +207,7 @@ def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(
             derivative()
     # an error of the scan operator in linearize would leave autograd switched off
     (first,) = torch.autograd.grad(total(leaf), leaf)
-    np.testing.assert_allclose(first, gradient(given.w, given.cotangent), atol=1e-12)
+    np.testing.assert_allclose(first, gradient(data.w, data.cotangent), atol=1e-12)
 
 
 # problem, pass, where the gate has the right result, and where a value of it is changed
@@ -218,17 +218,17 @@ GATED += [("stencil", name, name, (2, 1)) for name in ("value", "gradient")]
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "pass_name", "right", "at"), GATED)
 def test_the_gate_rejects_an_error_just_above_the_tolerance(problem, pass_name, right, at, dtype):
-    given = inputs(problem, dtype=dtype)
-    expected = PROBLEMS[problem].reference_results(given, [pass_name])
-    judge = functools.partial(PROBLEMS[problem].judge, pass_name, expected=expected, inputs=given, dtype=dtype)
-    wanted = getattr(expected, right)
+    data = inputs(problem, dtype=dtype)
+    expected = PROBLEMS[problem].reference_results(data, [pass_name])
+    judge = functools.partial(PROBLEMS[problem].judge, pass_name, expected=expected, inputs=data, dtype=dtype)
+    exact = getattr(expected, right)
     allowed = importlib.import_module(f"shared.problems.{problem}").ALLOWED[dtype]
-    step = np.zeros(wanted.shape)
-    step[at] = allowed * (np.abs(wanted).max() if problem == "stencil" else 1.0)
-    near = (wanted + 0.8 * step).astype(dtype)
+    step = np.zeros(exact.shape)
+    step[at] = allowed * (np.abs(exact).max() if problem == "stencil" else 1.0)
+    near = (exact + 0.8 * step).astype(dtype)
     assert judge(near).passed
-    too_far = (wanted + 1.3 * step).astype(dtype)
-    for wrong in (too_far, np.full(wanted.shape, np.nan, dtype), near[1:], near.astype("float16")):
+    too_far = (exact + 1.3 * step).astype(dtype)
+    for wrong in (too_far, np.full(exact.shape, np.nan, dtype), near[1:], near.astype("float16")):
         assert not judge(wrong).passed
 
 

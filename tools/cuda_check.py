@@ -31,7 +31,7 @@ CALL_SECONDS = 575.0  # beside what a step has to end in
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
 # the library's layouts, then others: rows to a lane x steps x registers x warps
 SMALL, LARGE = ("", "/2x8x0x2", "/1x8x0x4"), ("", "/2x16x0", "/2x16x128", "/2x16x168")
-SHAPES = [*(f"64x100x150{own}" for own in SMALL), *(f"4096x512x512{own}" for own in LARGE)]
+SHAPES = [*(f"64x100x150{suffix}" for suffix in SMALL), *(f"4096x512x512{suffix}" for suffix in LARGE)]
 LAYOUTS = [f"smith_waterman/{call}/{shape}" for call in ("score", "gradients") for shape in SHAPES]
 # imports come before the first call of the driver, and frameworks ask it for more than it has
 RACECHECK = "compute-sanitizer --tool racecheck --launch-timeout 100 --report-api-errors no --target-processes all"
@@ -61,7 +61,7 @@ class Step(NamedTuple):
 
 def steps(what: str, folder: Path, capability: str) -> list[Step]:
     """The steps of a call, the most important first. capability: "90" for compute capability 9.0."""
-    found = [
+    planned = [
         Step("GPU", ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE"), 10),
         Step("compiling kernels", (*PYTHON, "tests/cuda_kernels.py", capability), 90, grace=1),
     ]
@@ -72,12 +72,12 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         several = "--numprocesses=logical", "--maxprocesses=16", "--dist=load", "--maxschedchunk=1"
         command = (*PYTHON, "-m", "pytest", "-m", "cuda", *report, *(several if find_spec("xdist") else ()), *TESTS)
         # pytest waits 10 s for its processes before it writes its report
-        return [*found, Step("tests", command, 170, as_workers, grace=20)]
+        return [*planned, Step("tests", command, 170, as_workers, grace=20)]
     if what == "kernels":
         # PyTorch's cache of memory would make one large allocation of many small ones
         alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "tests/small_launches.py")
         times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
-        return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
+        return [*planned, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
     pages = folder / "gpu-default"
     reports = ("--markdown", f"{pages}.md", "--report", f"{pages}.html", "--force")
     speed, graphs = (
@@ -85,7 +85,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         for name in ("gpu-default", "gpu-graphs")
     )
     return [
-        *found,
+        *planned,
         Step("comparison", (*speed, *reports), 460, grace=15),
         Step("page", (*PYTHON, "compare.py", "--from", f"{pages}.json", *reports), 30, grace=1),
         Step("graphs", graphs, 300, least=45),
@@ -147,9 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("what", nargs="?", choices=tuple(FILES), default="comparison")
     parser.add_argument("--folder", type=Path, default=ROOT / "results", help="where files go (default results)")
     options = parser.parse_args(arguments)
-    began, asked = time.monotonic(), ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    began, query = time.monotonic(), ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        capability = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
+        capability = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         print(f"no CUDA device: nvidia-smi does not name one ({error})", file=sys.stderr)
         return 3
@@ -163,13 +163,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if step.title == "page":  # of a comparison that was killed
                 if not (folder / "gpu-default.json").exists() or (folder / "gpu-default.html").exists():
                     continue
-            elif any(told.startswith("interrupted") for told in outcomes.values()):
+            elif any(outcome.startswith("interrupted") for outcome in outcomes.values()):
                 continue
             outcomes[step.title] = run(step, log, began + CALL_SECONDS)
         for lock in folder.glob(".gpu-*.lock"):  # of what was killed
             lock.unlink()
-        say(log, f"== {options.what}: {'; '.join(f'{title}: {told}' for title, told in outcomes.items())}\n")
-    return 0 if all(told.startswith("ok") for told in outcomes.values()) else 1
+        say(log, f"== {options.what}: {'; '.join(f'{title}: {outcome}' for title, outcome in outcomes.items())}\n")
+    return 0 if all(outcome.startswith("ok") for outcome in outcomes.values()) else 1
 
 
 if __name__ == "__main__":

@@ -48,15 +48,15 @@ def rendered(text: str) -> str:
 
     A record that does not exist is not yet recorded. A legend stands below the first of its tables only.
     """
-    told = set[str]()
+    blocks_told = set[str]()
     legends = set[str]()
 
     def block(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
         if not (path := ROOT / name).exists():
             return f"{begin}\nNot yet recorded.\n\n{end}"
-        changed = measured_code.warnings(_record(path)) if kind in KINDS_OF_TABLES and name not in told else []
-        told.update([name] if kind in KINDS_OF_TABLES else [])
+        changed = measured_code.warnings(_record(path)) if kind in KINDS_OF_TABLES and name not in blocks_told else []
+        blocks_told.update([name] if kind in KINDS_OF_TABLES else [])
         lines = KINDS[kind](path).splitlines()
         lines = [line for line in lines if line.startswith(("|", "#", "-")) or line not in legends or not line]
         legends.update(lines)
@@ -81,8 +81,8 @@ def _head(path: Path) -> str:
     record = _record(path)
     commit = str(record.environment.get("git_commit"))[:10]
     # of few rounds it is not known
-    known = [result for result in record.results if result.measured and drift(result.blocks) is not None]
-    drifted = f"; {len(drifts(record))} of {len(known)} times changed by more than 5% during it" if known else ""
+    steady = [result for result in record.results if result.measured and drift(result.blocks) is not None]
+    drifted = f"; {len(drifts(record))} of {len(steady)} times changed by more than 5% during it" if steady else ""
     report = QUESTIONS[record.settings.question].report(record)
     head = [*report.head, f"recorded {record.started} at commit {commit}{drifted}"]
     return markdown_items(Items("details", [("", line) for line in head]))
@@ -100,20 +100,20 @@ def _decision(path: Path) -> str:
     """
     record, is_default = _record(path), path.stem.endswith("-default")
     of_inputs = [decision_tables(record, name) for name in record.inputs]
-    shown = "\n\n".join(markdown_table(table) for each in of_inputs for table in (each if is_default else each[:1]))
+    shown = "\n\n".join(markdown_table(table) for some in of_inputs for table in (some if is_default else some[:1]))
     return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
 
 
 def _validation(path: Path) -> str:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
+    saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in saved[name]] for name in ("a_a", "power"))
     positives = sum(not ratio.low <= 1 <= ratio.high for ratio in a_a)
     detected, slower = sum(ratio.low > 1 for ratio in power), [ratio.value for ratio in power]
-    told = f"{detected} of {len(power)} detected, at ratios of {min(slower):.3f} to {max(slower):.3f}"
+    detected_text = f"{detected} of {len(power)} detected, at ratios of {min(slower):.3f} to {max(slower):.3f}"
     return "\n".join([
         f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",
-        f"- Power test, {POWER.slowdown:.0%}: {told}; half-widths {_widths(power)}.",
-        f"- Recorded {found['started']} at commit {found['environment']['git_commit'][:10]}.",
+        f"- Power test, {POWER.slowdown:.0%}: {detected_text}; half-widths {_widths(power)}.",
+        f"- Recorded {saved['started']} at commit {saved['environment']['git_commit'][:10]}.",
     ])  # fmt: skip
 
 
@@ -151,13 +151,13 @@ def headline(folder: Path) -> str:
 
 def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
     """Group the comparisons of all runs by row and pass."""
-    found: dict[tuple[str, str], list[Comparison]] = {}
+    by_row: dict[tuple[str, str], list[Comparison]] = {}
     for record in runs:
         for name in record.inputs:
             for row, by_pass in comparisons(record, name, decided_on_device(record, name)).items():
                 for pass_name, comparison in by_pass.items():
-                    found.setdefault((row, pass_name), []).extend([comparison] if comparison.ratio else [])
-    return found
+                    by_row.setdefault((row, pass_name), []).extend([comparison] if comparison.ratio else [])
+    return by_row
 
 
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:

@@ -44,16 +44,16 @@ class Asked(NamedTuple):
 def asked(text: str) -> Asked:
     """Parse a command-line argument."""
     chunk = r"(?:/(\d+)x(8|16|32)x(\d+)(?:x([124]))?)?"
-    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+){chunk}", text)
-    if not found or found[1] not in ALIGNMENTS:
+    match = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+){chunk}", text)
+    if not match or match[1] not in ALIGNMENTS:
         raise argparse.ArgumentTypeError(f"expected {FORM}, for example {EXAMPLE}, not {text!r}")
-    pairs, rows, cols = map(int, found.group(3, 4, 5))
+    pairs, rows, cols = map(int, match.group(3, 4, 5))
     layout = layout_of(pairs, rows)
-    if found[6]:
-        height, steps, registers, warps = (int(number or 1) for number in found.group(6, 7, 8, 9))
-        own = Chunk(32 * warps, height, steps, registers or None, warps)
-        layout = layout._replace(scores=own, gradients=own, products=own)
-    return Asked(found[1], found[2], (pairs, rows, cols), layout)
+    if match[6]:
+        height, steps, registers, warps = (int(number or 1) for number in match.group(6, 7, 8, 9))
+        warps_chunk = Chunk(32 * warps, height, steps, registers or None, warps)
+        layout = layout._replace(scores=warps_chunk, gradients=warps_chunk, products=warps_chunk)
+    return Asked(match[1], match[2], (pairs, rows, cols), layout)
 
 
 def program(what: Asked) -> Program:
@@ -69,7 +69,7 @@ def times(what: Asked) -> str:
     torch.manual_seed(0)
     pairs, rows, cols = what.shape
     values = list(ALIGNMENTS[what.function].parameters.values())
-    own = program(what)
+    timed_program = program(what)
     inputs = {
         "similarity": torch.randn(what.shape, device=DEVICE),
         "lengths": torch.tensor([[rows, cols]] * pairs, dtype=torch.int32, device=DEVICE),
@@ -77,14 +77,14 @@ def times(what: Asked) -> str:
     }
     if what.call == "product":
         inputs["t_similarity"] = torch.randn(what.shape, device=DEVICE)
-    buffers = _run(own, inputs)  # compiled
+    buffers = _run(timed_program, inputs)  # compiled
     flushed = torch.empty(FLUSHED, device=DEVICE)
     measured: list[list[float]] = []
     for _ in range(TIMED_CALLS):
         flushed.fill_(1.0)
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(own.launches) + 1)]
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(timed_program.launches) + 1)]
         events[0].record()
-        for launch, event in zip(own.launches, events[1:], strict=True):
+        for launch, event in zip(timed_program.launches, events[1:], strict=True):
             _launch(launch, buffers)
             event.record()
         torch.cuda.synchronize()
@@ -101,17 +101,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tools.kernel_times", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
-    wanted, code = parser.parse_args(arguments).kernels, 0
+    kernels, code = parser.parse_args(arguments).kernels, 0
     if problem := device_problem(DEVICE):
         print(problem, file=sys.stderr)
         return 3
-    compile_kernels([launch.kernel for _, what in wanted for launch in program(what).launches], DEVICE)
-    for text, what in wanted:
+    compile_kernels([launch.kernel for _, kernel in kernels for launch in program(kernel).launches], DEVICE)
+    for text, kernel in kernels:
         try:
-            told = times(what)
+            times_text = times(kernel)
         except Exception as error:
-            told, code = f"{type(error).__name__}: {error}", 1
-        print(f"{text}: {told}", flush=True)
+            times_text, code = f"{type(error).__name__}: {error}", 1
+        print(f"{text}: {times_text}", flush=True)
     return code
 
 

@@ -72,23 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--power-runs", type=int, default=POWER_RUNS, help=f"4 comparisons each (default {POWER_RUNS})")
     parser.add_argument("--json", type=Path, help="where to write every comparison")
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {"started": now(), "environment": machine() | {"threads": len(usable_cores())}}
-    found |= {"tests": {"a_a": A_A._asdict(), "power": POWER._asdict()}, "a_a": [], "power": []}
+    report: dict[str, Any] = {"started": now(), "environment": machine() | {"threads": len(usable_cores())}}
+    report |= {"tests": {"a_a": A_A._asdict(), "power": POWER._asdict()}, "a_a": [], "power": []}
     runs = [("a_a", A_A, seed) for seed in range(options.runs)]
     runs += [("power", POWER, seed) for seed in range(options.power_runs)]
     for kind, test, seed in runs:
-        found[kind] += _comparisons(test, seed)
+        report[kind] += _comparisons(test, seed)
         if options.json is not None:
-            write_atomically(options.json, json.dumps(found, indent=1) + "\n")
-    false_positives = [row for row in found["a_a"] if not row["low"] <= 1 <= row["high"]]
-    missed = [row for row in found["power"] if row["low"] <= 1]
-    detected = len(found["power"]) - len(missed)
-    print(f"A/A test: {len(false_positives)} false positives in {len(found['a_a'])} comparisons")
+            write_atomically(options.json, json.dumps(report, indent=1) + "\n")
+    false_positives = [row for row in report["a_a"] if not row["low"] <= 1 <= row["high"]]
+    missed = [row for row in report["power"] if row["low"] <= 1]
+    detected = len(report["power"]) - len(missed)
+    print(f"A/A test: {len(false_positives)} false positives in {len(report['a_a'])} comparisons")
     _print(false_positives)
-    print(f"power test, {POWER.slowdown:.0%}: {detected} of {len(found['power'])} detected; missed:")
+    print(f"power test, {POWER.slowdown:.0%}: {detected} of {len(report['power'])} detected; missed:")
     _print(missed)
-    few = len(false_positives) <= MOST_FALSE_POSITIVES * len(found["a_a"])
-    return 0 if few and detected >= LEAST_DETECTED * len(found["power"]) else 1
+    few = len(false_positives) <= MOST_FALSE_POSITIVES * len(report["a_a"])
+    return 0 if few and detected >= LEAST_DETECTED * len(report["power"]) else 1
 
 
 def _print(rows: Sequence[dict[str, Any]]) -> None:
@@ -99,8 +99,8 @@ def _print(rows: Sequence[dict[str, Any]]) -> None:
 
 def sides(record: Record) -> list[tuple[Result, Result]]:
     """Each measured case of label A, and its twin of label B."""
-    own = {result.case: result for result in record.results if result.measured}
-    pairs = [(result, own.get(replace(case, label="B"))) for case, result in own.items() if case.label == "A"]
+    by_case = {result.case: result for result in record.results if result.measured}
+    pairs = [(result, by_case.get(replace(case, label="B"))) for case, result in by_case.items() if case.label == "A"]
     return [(first, second) for first, second in pairs if second is not None]
 
 
@@ -120,7 +120,7 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
     for first, second in sides(record):
         ratio = time_ratio(second.blocks, first.blocks)
         about = {"case": replace(first.case, label="").title, "seed": seed, "seconds": first.time.value}
-        rounds = [[float(f"{each:.5g}") for each in worker] for worker in paired_ratios(second.blocks, first.blocks)]
+        rounds = [[float(f"{ratio:.5g}") for ratio in worker] for worker in paired_ratios(second.blocks, first.blocks)]
         rows.append(about | {"rounds": rounds, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
     return rows
 

@@ -138,8 +138,8 @@ def call_operators(
     if chosen == "fused":
         return _fused(call, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES and is_exporting():  # which cannot trace autograd
-        rest = recurrence_of(function_name, options, by_position).name, chosen == "cuda_graph", str
-        return _by_engine(lambda *tensors: call(wavefront, *tensors, *rest), similarity, lengths, parameters)
+        more = recurrence_of(function_name, options, by_position).name, chosen == "cuda_graph", str
+        return _by_engine(lambda *tensors: call(wavefront, *tensors, *more), similarity, lengths, parameters)
     return None
 
 

@@ -119,14 +119,14 @@ def pass_function(
     backward that the marginals then run. dynamic: torch.compile's default, which compiles a size that has changed once
     more, as a variable. gaps: given as arrays after all others.
     """
-    own = compile_function(score, dynamic=None if dynamic else False) if compiled else score
-    asked = {
-        "score": own,
-        "marginals": functools.partial(torch_impl.marginals, own),
-        "hvp": functools.partial(_hvp, own),
+    function = compile_function(score, dynamic=None if dynamic else False) if compiled else score
+    call = {
+        "score": function,
+        "marginals": functools.partial(torch_impl.marginals, function),
+        "hvp": functools.partial(_hvp, function),
         PATH: functools.partial(_matches, score),
     }[pass_name]
-    return with_gaps(asked, gaps)
+    return with_gaps(call, gaps)
 
 
 def _matches(score: Any, similarity: Any, lengths: Any, temperature: Any = None, **parameters: Any) -> torch.Tensor:
@@ -168,8 +168,8 @@ def call_of(
     """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    own, names = split_options(problem, options)
-    return pass_function(pass_name, function(problem, variant, own), compiled, dynamic, names)
+    scalar_options, names = split_options(problem, options)
+    return pass_function(pass_name, function(problem, variant, scalar_options), compiled, dynamic, names)
 
 
 def _module(problem: str) -> ModuleType:
@@ -203,13 +203,13 @@ def _stance() -> str:
 
 def settings() -> dict[str, Any]:
     """The settings of this process that a user's function may change, by name."""
-    found: dict[str, Any] = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
-    found |= {f"torch.backends.{name}": operator.attrgetter(name)(torch.backends) for name in _SWITCHES}
-    found["torch.compiler.set_stance()"] = _stance()
-    found["torch.set_flush_denormal()"] = sys.float_info.min / 2 == 0.0  # PyTorch does not tell
+    values: dict[str, Any] = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
+    values |= {f"torch.backends.{name}": operator.attrgetter(name)(torch.backends) for name in _SWITCHES}
+    values["torch.compiler.set_stance()"] = _stance()
+    values["torch.set_flush_denormal()"] = sys.float_info.min / 2 == 0.0  # PyTorch does not tell
     for config in (torch._dynamo.config, torch._inductor.config):
-        found |= {f"{config.__name__}.{name}": value for name, value in config.get_config_copy().items()}
-    return found
+        values |= {f"{config.__name__}.{name}": value for name, value in config.get_config_copy().items()}
+    return values
 
 
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:

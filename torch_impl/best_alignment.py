@@ -68,19 +68,19 @@ def best_alignment(
         return of_own_pairs(functools.partial(best_alignment, bound), similarity, lengths, **gaps)
     checks.check_alignment(see, similarity, lengths, gaps)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-    own = _operators(s)
+    operators = _operators(s)
     dtype, wide, batch = s.dtype, s.to(torch.promote_types(s.dtype, torch.float32)), s.shape[:-2]
-    given = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
-    values, matrices = columns_and_gaps(given, batch)
+    tensors = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
+    values, matrices = columns_and_gaps(tensors, batch)
     sizes = sizes_of(lengths, wide.device)
     if not batch:
         wide, values, matrices = wide[None], values[None], [matrix[None] for matrix in matrices]
         sizes = sizes if lengths is None else sizes[None]
     call = cpp.call_of(name, options, names_by_position(name, gaps))
     if torch.compiler.is_compiling():
-        scores, matches = own.best(wide, sizes, values, matrices, *call)
+        scores, matches = operators.best(wide, sizes, values, matrices, *call)
     else:
-        scores, matches = _Best.apply(own, *call, wide, sizes, values, *matrices)
+        scores, matches = _Best.apply(operators, *call, wide, sizes, values, *matrices)
     if not batch:
         scores, matches = scores[0], matches[0]
     return scores.to(dtype), matches

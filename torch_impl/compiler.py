@@ -55,12 +55,12 @@ def _raise_own_error(function: Callable[..., Any], args: tuple, kwargs: dict[str
 
     The function is called again on tensors without data, so that nothing is computed.
     """
-    own: Exception | None = None
+    own_error: Exception | None = None
     with FakeTensorMode() as mode, contextlib.suppress(Exception):
         own_args, own_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
         try:
             function(*own_args, **own_kwargs)
         except (TypeError, ValueError, CannotDifferentiate) as error:
-            own = error
-    if own is not None:
-        raise own.with_traceback(None) from None
+            own_error = error
+    if own_error is not None:
+        raise own_error.with_traceback(None) from None

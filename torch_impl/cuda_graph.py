@@ -43,8 +43,8 @@ class Graph:
 
     def load(self, tensors: tuple[Tensor, ...]) -> None:
         """Copy the arguments to the memory that the graph reads."""
-        for own, tensor in zip(self.inputs, tensors, strict=True):
-            own.copy_(tensor)
+        for input_, tensor in zip(self.inputs, tensors, strict=True):
+            input_.copy_(tensor)
 
     def launch(self) -> None:
         """Recompute `results` from `inputs`."""

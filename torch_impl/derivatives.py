@@ -84,7 +84,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
         raise CannotDifferentiate("forward mode does not work inside torch.compile here; use it outside")
-    lower = own = [s, values, *gaps]
+    lower = derivatives_of = [s, values, *gaps]
     for level in reversed(levels):
         lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
     if levels and is_exporting():
@@ -97,15 +97,15 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     if not levels and not recorded:
         return engine.score(s, lengths, values, list(gaps))
     if not levels:
-        with_values = any(tensor.requires_grad for tensor in own[1:])
+        with_values = any(tensor.requires_grad for tensor in derivatives_of[1:])
         return _ScoreOnce.apply(engine, with_values, s, lengths, values, *gaps)
-    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in own]
+    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in derivatives_of]
     # where nothing is recorded, the compiler miscounts the arguments of a Function's forward that takes *gaps
     again = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in below)
     function = _Gradients.apply if again else _Gradients.forward
     scores, *gradients = function(engine, text, True, below[0], lengths, *below[1:])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
-    direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(own, below, strict=True)]
+    direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(derivatives_of, below, strict=True)]
     return scores + _directional(lengths, gradients, direction)
 
 
@@ -168,17 +168,17 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        s, lengths, *others = saved[: ctx.count]
+        s, lengths, *other_saved = saved[: ctx.count]
         d_s, *d_others = saved[ctx.count :]
         of_scores, *of_gradients = cotangents
-        to_s, to_others = None, [None] * len(others)
+        to_s, to_others = None, [None] * len(other_saved)
         if of_scores is not None:
             to_s = _given_away(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
             if ctx.with_values:
                 to_others = _scaled(of_scores, *d_others)
         if any(cotangent is not None for cotangent in of_gradients):
-            values, *gaps = others
-            t_s, t_values, *t_gaps = _direction(of_gradients, (s, *others))
+            values, *gaps = other_saved
+            t_s, t_values, *t_gaps = _direction(of_gradients, (s, *other_saved))
             tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
             more_s, *more = tangents_of(ctx.engine, ctx.text, ctx.with_values, *tangents)
             to_s = more_s if to_s is None else to_s + more_s
@@ -220,8 +220,8 @@ class _Tangents(torch.autograd.Function):
         if not with_values:
             return (engine.product(s, lengths, values, list(gaps), t_s),)
         count = len(gaps) // 2
-        own, t_gaps = list(gaps[:count]), list(gaps[count:])
-        _, t_d_s, t_d_values, t_d_gaps = engine.tangents(s, lengths, values, own, t_s, t_values, t_gaps)
+        own_gaps, t_gaps = list(gaps[:count]), list(gaps[count:])
+        _, t_d_s, t_d_values, t_d_gaps = engine.tangents(s, lengths, values, own_gaps, t_s, t_values, t_gaps)
         return t_d_s, t_d_values, *t_d_gaps
 
     @staticmethod
@@ -316,7 +316,7 @@ def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
 
 def _direction(tangents: Sequence[Tensor | None], of: Sequence[Tensor]) -> list[Tensor]:
     """The tangents of the first of these tensors, zeros where there are none."""
-    return [torch.zeros_like(own) if tangent is None else tangent for tangent, own in zip(tangents, of, strict=False)]
+    return [torch.zeros_like(x) if tangent is None else tangent for tangent, x in zip(tangents, of, strict=False)]
 
 
 def _are_ones(cotangent: Tensor) -> bool:
@@ -367,8 +367,8 @@ def register_map(operator: Any, library: torch.library.Library | None = None) ->
         at = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
         def function(*tensors: Tensor) -> Any:
-            own = dict(zip(at, tensors, strict=True))
-            return operator(*tree_unflatten([own.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
+            new = dict(zip(at, tensors, strict=True))
+            return operator(*tree_unflatten([new.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
 
         dims = tree_leaves(in_dims)
         return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
@@ -384,9 +384,9 @@ def register_map(operator: Any, library: torch.library.Library | None = None) ->
             dims = [0 if isinstance(x, Tensor) and len(x) < absent else None for x in moved]
             if 0 in dims:
                 break
-        own = [leaf if dim is None else tensor for leaf, tensor, dim in zip(leaves, moved, dims, strict=True)]
+        aligned = [leaf if dim is None else tensor for leaf, tensor, dim in zip(leaves, moved, dims, strict=True)]
         info = SimpleNamespace(batch_size=len(moved[dims.index(0)]))
-        results, _ = rule(info, tuple(dims), *tree_unflatten(own, structure))
+        results, _ = rule(info, tuple(dims), *tree_unflatten(aligned, structure))
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)

@@ -157,8 +157,8 @@ class DiagonalBatch:
         self.limit = IN_CACHE if s.device.type == "cpu" else IN_MEMORY
         self.chunks = list(_chunks(self.layout.sizes, self.limit // batch))
         self.lengths = lengths.t().contiguous()  # (2, batch)
-        *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
-        columns = zip(self.names, own, strict=True)
+        *gap_costs, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
+        columns = zip(self.names, gap_costs, strict=True)
         self.parameters: Parameters = {n: v for n, v in columns if n not in self.matrices}
         self.lowest = LOWEST * (1 / self.temperature).minimum(LARGEST_SCALE * self.temperature).clamp_(min=1)
         self.scaled = {n: (v / self.temperature).clamp(self.lowest, -self.lowest) for n, v in self.parameters.items()}
@@ -171,9 +171,9 @@ class DiagonalBatch:
         numbers = s.new_zeros(()), s.new_full((), -torch.inf)
         self.end_terms = [torch.where(mask, *numbers) for mask in ends]
         cells = self.pack_all((s, *gaps))
-        for name, own in cells.items():
+        for name, gap_costs in cells.items():
             for chunk in self.chunks:
-                scaled = own[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
+                scaled = gap_costs[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
                 if name != SIMILARITY:
                     # or NaN where no gap can step would be overlooked
                     self.temperature = self.temperature + 0 * scaled.clamp_(max=-self.lowest).amax(0)
@@ -270,17 +270,17 @@ def fill(batch: DiagonalBatch) -> list[Tensor]:
     states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal, batch.lowest))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
     terms |= {name: batch.terms[name].split(layout.sizes) for name in batch.matrices}
-    views, own = all_views(batch, states)
+    views, diagonals = all_views(batch, states)
     scratch = {size: batch.s.new_empty((size, batch.shape[0])) for size in set(layout.sizes)}
     zero = batch.s.new_zeros(())
     steps = [_groups(choices) for choices in batch.recurrence.states]
     for d, size in enumerate(layout.sizes):
         for k, groups in enumerate(steps):
-            result = own[k][d]
+            result = diagonals[k][d]
             for number, (added, sources) in enumerate(groups):
                 target = scratch[size] if number else result
-                first, *others = [views[source][d] if source[0] else zero for source in sources]
-                for other in others:
+                first, *other_sources = [views[source][d] if source[0] else zero for source in sources]
+                for other in other_sources:
                     first = torch.logaddexp(first, other, out=target)
                 for name in added:
                     first = torch.add(first, terms[name][d], out=target)

@@ -90,8 +90,8 @@ class _Own(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, whole: Any, placements: Sequence[Any]) -> Tensor:
         ctx.mesh, ctx.placements, ctx.shape = whole.device_mesh, placements, whole.shape
-        own = whole.to_local()
-        return own.view_as(own)
+        shard = whole.to_local()
+        return shard.view_as(shard)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -113,14 +113,14 @@ def _check(similarity: Any, arrays: dict[str, Any]) -> None:
     if vector is not None:
         checks.check_vector(_see(vector), tuple(similarity.shape))
     placements = similarity.placements
-    if not all(own.is_replicate() or (own.is_shard(0) and similarity.ndim == 3) for own in placements):
+    if not all(p.is_replicate() or (p.is_shard(0) and similarity.ndim == 3) for p in placements):
         got = f"{placements} of a {'batch' if similarity.ndim == 3 else 'single pair'}"
         raise ValueError(f"similarity must have the placements {_OF_PAIRS}, got {got}; redistribute it first")
     for name, value in arrays.items():
         if value.device_mesh != similarity.device_mesh:
             raise ValueError(f"{name} must be on similarity's mesh {similarity.device_mesh}, got {value.device_mesh}")
         is_like_it = value.ndim and value.placements == placements
-        if not (is_like_it or all(own.is_replicate() for own in value.placements)):
+        if not (is_like_it or all(p.is_replicate() for p in value.placements)):
             expected = (
                 f"similarity's placements {placements} or Replicate()" if value.ndim else "placements Replicate()"
             )

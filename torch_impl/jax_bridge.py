@@ -98,8 +98,8 @@ class _Compiled:
         self.gradients = functools.cache(self._gradients)
 
     def _call(self, tree: Any, fixed: tuple[Any, ...], values: Sequence[Any]) -> Any:
-        given = iter(values)
-        leaves = [next(given) if value is _TRACED else value[1] for value in fixed]
+        next_value = iter(values)
+        leaves = [next(next_value) if value is _TRACED else value[1] for value in fixed]
         arguments, options = jax.tree.unflatten(tree, leaves)
         return self._function(*arguments, **options)
 
@@ -107,8 +107,8 @@ class _Compiled:
         """needed: which of the values are differentiated."""
 
         def partial(*differentiated: Any) -> Any:
-            given = iter(differentiated)
-            return self._call(tree, fixed, [next(given) if n else v for n, v in zip(needed, values, strict=True)])
+            next_value = iter(differentiated)
+            return self._call(tree, fixed, [next(next_value) if n else v for n, v in zip(needed, values, strict=True)])
 
         result, pullback = jax.vjp(partial, *(v for n, v in zip(needed, values, strict=True) if n))
         for dtype in map(jax.numpy.result_type, jax.tree.leaves(result)):
@@ -127,9 +127,9 @@ class _Compiled:
 
 def _pull(out_tree: Any, shapes: Sequence[tuple[int, ...] | None], pullback: Any, cotangents: Sequence[Any]) -> Any:
     """The gradients. shapes: of each result that has no cotangent, because it is not floating-point; else None."""
-    given = iter(cotangents)
+    next_cotangent = iter(cotangents)
     zeros = jax.dtypes.float0
-    leaves = [next(given) if shape is None else np.zeros(shape, zeros) for shape in shapes]
+    leaves = [next(next_cotangent) if shape is None else np.zeros(shape, zeros) for shape in shapes]
     return pullback(jax.tree.unflatten(out_tree, leaves))
 
 
@@ -156,13 +156,13 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         tensors = iter(ctx.saved_tensors)
         _, _, needed, structure, shapes = ctx.static
-        given = [c for c, shape in zip(cotangents, shapes, strict=True) if shape is None]
+        used = [c for c, shape in zip(cotangents, shapes, strict=True) if shape is None]
         with jax.enable_x64(ctx.x64):
             if torch.is_grad_enabled():  # create_graph
                 values = [next(tensors) if other is None else other for other in ctx.others]
-                gradients = iter(ctx.compiled.gradients(*ctx.static)(values, given))
+                gradients = iter(ctx.compiled.gradients(*ctx.static)(values, used))
             else:
-                pulled = ctx.compiled.pull(structure, shapes, ctx.pullback, to_jax(given))
+                pulled = ctx.compiled.pull(structure, shapes, ctx.pullback, to_jax(used))
                 gradients = map(torch.from_dlpack, pulled)
                 if not _autograd._get_current_graph_task_keep_graph():
                     ctx.pullback = None  # frees its memory, as PyTorch frees that of saved tensors
@@ -177,15 +177,15 @@ def to_jax(values: Sequence[Any]) -> list[Any]:
 def _shared(tensor: Tensor) -> Any:
     """A tensor's memory as an array; of a copy if it is not contiguous. JAX copies what is not aligned."""
     if tensor.dtype not in _DTYPES:
-        known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
-        raise TypeError(f"tensors for JAX must be {known}, got {str(tensor.dtype).removeprefix('torch.')}")
+        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in _DTYPES)
+        raise TypeError(f"tensors for JAX must be {dtypes}, got {str(tensor.dtype).removeprefix('torch.')}")
     if tensor.dtype is torch.float64 and not _is_x64():
         raise TypeError(
             "float64 tensors need JAX's 64-bit mode: jax.config.update('jax_enable_x64', True) or jax.enable_x64(True)"
         )
     if tensor.device.type not in _device_types():
-        known = " or ".join(_device_types())
-        raise ValueError(f"tensors for JAX must be on a device that it has, {known} here, got {tensor.device}")
+        dtypes = " or ".join(_device_types())
+        raise ValueError(f"tensors for JAX must be on a device that it has, {dtypes} here, got {tensor.device}")
     # DLPack would lose a negation that PyTorch has delayed, and JAX would compile again for another layout
     plain = tensor.detach().resolve_neg().contiguous()
     if _device_types() == ("cpu",) and tensor.dtype is not torch.bfloat16:

@@ -53,9 +53,9 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
     checks.check_learning_rate(see(learning_rate))
     check_choice("variant", variant, variant_names("linear_regression"))
     x, y = (points if isinstance(points, Tensor) else from_numpy(points) for points in (x, y))
-    given = [argument for argument in (x, y, learning_rate) if isinstance(argument, Tensor)]
-    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-    if recorded or differentiated(*given):
+    tensors = [argument for argument in (x, y, learning_rate) if isinstance(argument, Tensor)]
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if recorded or differentiated(*tensors):
         # a loop in the compiler, and one that detaches its steps, would give wrong ones without a word
         raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments, as x.detach()")
     with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside
@@ -131,7 +131,7 @@ def _go_on(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
 
 def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
     """A CUDA graph of compiled steps, launched until there are only a few to do."""
-    launches, rest = divmod(epochs, GRAPH_STEPS)
+    launches, last_epochs = divmod(epochs, GRAPH_STEPS)
     if launches:
         inputs = (a, b, x, y, rate)
         with cuda_graph.using():
@@ -140,7 +140,7 @@ def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epo
             for _ in range(launches):
                 graph.launch()
             a, b = (line.clone() for line in graph.results)
-    return _python_loop(_compiled_step, a, b, x, y, rate, rest)
+    return _python_loop(_compiled_step, a, b, x, y, rate, last_epochs)
 
 
 def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:

@@ -175,8 +175,8 @@ class OddsBatch:
         least, most = (bound[:, None, None] for bound in bounds)
         largest, count = [], max(1, 8 * IN_CACHE // (self.cols * self.pairs))  # rows at a time, in the cache
         blocks = s[:, : self.rows, : self.cols].split(count, 1), rows.split(count, 1), cells.split(count)
-        for own, inside, block in zip(*blocks, strict=True):
-            bits = own * factor
+        for exponent, inside, block in zip(*blocks, strict=True):
+            bits = exponent * factor
             if may_be_lost:
                 small = (bits >= least) & (bits < most) & (inside[:, :, None] & cols[:, None]).bool()
                 lost |= grows & small.any((1, 2))
@@ -259,15 +259,15 @@ class Forward:
         one, ratio = powers.power[:size], powers.ratio[:size]
         bias, addcmul, mul = torch.tensor(127 + FIRST_EXPONENT, dtype=torch.int32), torch.addcmul, torch.mul
         for number in range(batch.blocks):
-            own, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
-            torch.bitwise_right_shift(next_to_last, FRACTION_BITS, out=own)
+            out, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
+            torch.bitwise_right_shift(next_to_last, FRACTION_BITS, out=out)
             if batch.is_global:
-                own.copy_(torch.where(own > 0, own.add_(before).sub_(bias), before))
-                own[:pairs] = own[pairs : 2 * pairs]
+                out.copy_(torch.where(out > 0, out.add_(before).sub_(bias), before))
+                out[:pairs] = out[pairs : 2 * pairs]
             else:
-                own.add_(before).sub_(bias).clamp_(min=0)
-            torch.neg(own[pairs:], out=powers.of_power)
-            powers.compute((before, own), own)
+                out.add_(before).sub_(bias).clamp_(min=0)
+            torch.neg(out[pairs:], out=powers.of_power)
+            powers.compute((before, out), out)
             mul(last, powers.scale, out=first)
             mul(odds, ratio, out=continued)
             mul(gap, ratio, out=gap_up)
@@ -294,7 +294,7 @@ class Forward:
                 torch.sum(torch.stack(matches), 0, out=self.sums[number])
             elif where == IN_THE_LAST_CELL and number in batch.last_blocks:
                 torch.sum(batch.is_last(number).mul_(rows), 0, out=self.sums[number])
-            before = own
+            before = out
         self._add_up()
 
     def _add_up(self) -> None:
@@ -320,8 +320,8 @@ class Forward:
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and whether they hold."""
         batch = self.batch
-        own, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
-        steps = (own - before).abs_().mul_(self.reached.view_as(own))
+        last_exponents, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
+        steps = (last_exponents - before).abs_().mul_(self.reached.view_as(last_exponents))
         largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
         hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
         hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
@@ -345,9 +345,9 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     ending, later_ending, following = powers.power[:size], powers.power[pairs:], powers.ratio[pairs:]
     later, addcmul, mul = forward.exponents[-1], torch.addcmul, torch.mul
     for number in reversed(range(batch.blocks)):
-        own, begin = forward.exponents[number], number * BLOCK
-        torch.sub(own[pairs:], exponent, out=powers.of_power).clamp_(max=127)
-        powers.compute((own[pairs:], later[pairs:]), own)
+        block_exponents, begin = forward.exponents[number], number * BLOCK
+        torch.sub(block_exponents[pairs:], exponent, out=powers.of_power).clamp_(max=127)
+        powers.compute((block_exponents[pairs:], later[pairs:]), block_exponents)
         ending.mul_(inverse)
         mul(first, powers.scale, out=last)
         mul(batch.match_odds[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)
@@ -376,11 +376,11 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
             gradient.addcmul_(continues[k], tail[k + 2])
         matches = forward.matches[begin : begin + BLOCK]
         if where == ON_A_LATER_MATCH:
-            started = batch.match_odds[begin : begin + BLOCK, :size] * power_of_two(-own[pairs:])
+            started = batch.match_odds[begin : begin + BLOCK, :size] * power_of_two(-block_exponents[pairs:])
             matches.mul_(rows + ending).addcmul_(started, rows)
         else:
             matches.mul_(rows)
-        later = own
+        later = block_exponents
     # an infinite gradient has made those of all cells before it infinite, or NaN
     return forward.matches, gradients[0, :pairs].isfinite()
 
@@ -388,9 +388,9 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
 def unless_they_hold(hold: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
     """The results, those of the pairs that do not hold replaced by otherwise(*tensors) of these pairs."""
     if not hold.all():
-        others = (~hold).nonzero()[:, 0]
-        for result, own in zip(results, otherwise(*(tensor[others] for tensor in tensors)), strict=True):
-            result[others] = own
+        failing = (~hold).nonzero()[:, 0]
+        for result, result_otherwise in zip(results, otherwise(*(tensor[failing] for tensor in tensors)), strict=True):
+            result[failing] = result_otherwise
     return results
 
 

@@ -100,8 +100,8 @@ def is_any_recorded(*values: Any) -> bool:
 
 def engine_of(operators: Any, kind: Any, options: Any) -> Engine:
     """The operators for one alignment."""
-    own = operators.score, operators.gradients, operators.tangents, operators.product
-    return Engine(*(functools.partial(operator, kind=kind, options=options) for operator in own))
+    functions = operators.score, operators.gradients, operators.tangents, operators.product
+    return Engine(*(functools.partial(operator, kind=kind, options=options) for operator in functions))
 
 
 class _Scores(torch.autograd.Function):

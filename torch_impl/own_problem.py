@@ -51,14 +51,14 @@ def _value(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
 
 def _gradient(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
     """The last array is the cotangent."""
-    *given, cotangent = arrays
-    given = [array.detach().requires_grad_(array.is_floating_point()) for array in given]
+    *inputs, cotangent = arrays
+    inputs = [array.detach().requires_grad_(array.is_floating_point()) for array in inputs]
     with torch.enable_grad():
-        result = function(*given)
+        result = function(*inputs)
         check_result(FUNCTION, result, Tensor, arrays, tuple(cotangent.shape))
-        leaves = [array for array in given if array.requires_grad]
+        leaves = [array for array in inputs if array.requires_grad]
         gradients = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
-    return gradients[0] if len(gradients) == 1 else torch.cat([each.ravel() for each in gradients])
+    return gradients[0] if len(gradients) == 1 else torch.cat([gradient.ravel() for gradient in gradients])
 
 
 def abilities(device: str) -> Abilities:
@@ -77,11 +77,11 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
     if not compiled:
         return _guarded(functools.partial(passes[pass_name], function))
     # the compiler does not trace through autograd's call: it compiles the function and its backward
-    asked = _guarded(functools.partial(passes[pass_name], compile_function(function)))
+    guarded = _guarded(functools.partial(passes[pass_name], compile_function(function)))
 
     def attempted(*arrays: Tensor) -> Tensor:
         try:
-            return asked(*arrays)
+            return guarded(*arrays)
         except TorchDynamoException as error:  # the compiler's, not the function's own
             where = where_in(Path(options["file"]).resolve(), error)
             text = f"{type(error).__name__} ({first_line(str(error))[:200]})"

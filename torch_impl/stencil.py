@@ -51,11 +51,11 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
     w = w if isinstance(w, Tensor) else from_numpy(w)
     if variant not in SCANNING:
         return _VARIANTS[variant](w)
-    others = tuple(name for name in _VARIANTS if name not in SCANNING)
+    unscanned = tuple(name for name in _VARIANTS if name not in SCANNING)
     # torch.func.linearize leaves PyTorch without autograd where the scan operator raises in it (2.13)
     if done := differentiated(w):
-        raise CannotDifferentiate(transform_text(variant, done, others, has_auto=False))
-    return first_order(_VARIANTS[variant], second_order_text(variant, others, has_auto=False), w)
+        raise CannotDifferentiate(transform_text(variant, done, unscanned, has_auto=False))
+    return first_order(_VARIANTS[variant], second_order_text(variant, unscanned, has_auto=False), w)
 
 
 def _cell_loop(w: Tensor) -> Tensor:

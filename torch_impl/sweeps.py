@@ -63,8 +63,8 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
             )
-            own = parameters | {name: gaps[name][i, j] for name in recurrence.by_position}
-            states, end = recurrence_step(recurrence, own, s[i, j], diagonal, left, up)
+            costs = parameters | {name: gaps[name][i, j] for name in recurrence.by_position}
+            states, end = recurrence_step(recurrence, costs, s[i, j], diagonal, left, up)
             ends = put(ends, i, j, end)
         tables = tuple(put(table, i + 1, j + 1, state) for table, state in zip(tables, states, strict=True))
     return score_of_ends(recurrence, parameters, ends, *indices(rows, cols, s), lengths)
@@ -80,10 +80,10 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
     rows = zip(*(matrix.unbind(0) for matrix in (rotated, *gaps.values())), strict=True)
     for d, (row, *costs) in enumerate(rows):
-        own = parameters | dict(zip(gaps, costs, strict=True))
+        costs_here = parameters | dict(zip(gaps, costs, strict=True))
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
         left, up = shift(last, recurrence.border(parameters, d - 1))
-        states, end = recurrence_step(recurrence, own, row, before, left, up)
+        states, end = recurrence_step(recurrence, costs_here, row, before, left, up)
         before, last = last, bordered(states, inside[d], recurrence.border(parameters, d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, torch.stack(ends), i, j, lengths)

@@ -108,7 +108,7 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def depends_on_others(result: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether the graph of `result` reaches a tensor that requires a gradient and is not `leaf`."""
-    return any(found is not leaf for found in leaves_behind(result))
+    return any(leaf_behind is not leaf for leaf_behind in leaves_behind(result))
 
 
 def leaves_behind(result: torch.Tensor, inputs: Sequence[torch.Tensor] = ()) -> Iterator[torch.Tensor]:
@@ -121,6 +121,6 @@ def leaves_behind(result: torch.Tensor, inputs: Sequence[torch.Tensor] = ()) -> 
             continue
         seen.add(node)
         leaf = getattr(node, "variable", None)
-        if leaf is not None and all(leaf is not own for own in inputs):
+        if leaf is not None and all(leaf is not input_ for input_ in inputs):
             yield leaf
         nodes += [following for following, _ in node.next_functions]

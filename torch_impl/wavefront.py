@@ -280,8 +280,8 @@ def _tangents(
     batch = DiagonalBatch(memory, recurrence, s, lengths, values, gaps[:count])
     states = fill(batch)
     ends = Ends(batch, states, True)
-    *own, t_temperature = t_values.t().contiguous().unbind(0)
-    t_parameters = {name: value for name, value in zip(batch.names, own, strict=True) if name in batch.parameters}
+    *t_gaps, t_temperature = t_values.t().contiguous().unbind(0)
+    t_parameters = {name: value for name, value in zip(batch.names, t_gaps, strict=True) if name in batch.parameters}
     t_terms = {**batch.pack_all((t_s, *gaps[count:])), **t_parameters}
 
     t_states = batch.states(batch.recurrence.border_tangent(t_parameters, batch.layout.border_diagonal))
@@ -361,8 +361,8 @@ def product(
     s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], t_s: Tensor, recurrence: str, graph: bool
 ) -> Tensor:
     """The tangents of the gradients with respect to s, in a direction that leaves the values and the gaps alone."""
-    own, zeros = list(gaps), [torch.zeros_like(gap) for gap in gaps]
-    return tangents(s, lengths, values, own, t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
+    gap_tangents, zeros = list(gaps), [torch.zeros_like(gap) for gap in gaps]
+    return tangents(s, lengths, values, gap_tangents, t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
 
 
 def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:

@@ -90,10 +90,10 @@ def loaded() -> bool:
 
 
 def _register(dtype: str) -> Any:
-    own, api = Path(__file__).with_name("xla.cc"), jax.ffi.include_dir()
+    source, api = Path(__file__).with_name("xla.cc"), jax.ffi.include_dir()
     target = cpp.target(dtype, flags=("-O1", f"-I{api}", f"-I{Path(cpp.__file__).parent}"))
     headers = (*target.headers, *sorted(Path(api, "xla/ffi/api").glob("*.h")))
-    library = cpp.load(target._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers))
+    library = cpp.load(target._replace(name=f"alignment-xla-{dtype}", sources=(source,), headers=headers))
     for name in _PASS_OF:
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")

@@ -81,8 +81,8 @@ def fused(
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> Array:
     sizes, values = converted(similarity, lengths, parameters)
-    similarity, sizes, *own = of_one_type(similarity, sizes, *values)
-    return scores_of(kernels, text, similarity, sizes, tuple(own))
+    similarity, sizes, *typed_values = of_one_type(similarity, sizes, *values)
+    return scores_of(kernels, text, similarity, sizes, tuple(typed_values))
 
 
 def floating(parameters: Iterable[Any]) -> tuple[Any, ...]:

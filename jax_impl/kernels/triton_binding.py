@@ -138,8 +138,8 @@ def _program(made: Callable[..., Program], call: cpp.Call, similarity: Array) ->
 
 def _best(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = best_program(call, *_described(similarity), layout=_layout(similarity))
-    found = _run(program, _inputs(call, similarity, lengths, parameters))
-    return found["scores"], found["matches"]
+    outputs = _run(program, _inputs(call, similarity, lengths, parameters))
+    return outputs["scores"], outputs["matches"]
 
 
 def _inputs(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
@@ -182,8 +182,8 @@ def _run(program: Program, inputs: dict[str, Array]) -> dict[str, Array]:
     register()
     dtype = next(iter(inputs.values())).dtype
     kernels, numbers = attributes(program, tuple(inputs))
-    own = (program.results | program.scratch).items()
-    shapes = [jax.ShapeDtypeStruct(shape, _TYPES.get(name, dtype)) for name, shape in own]
+    outputs = (program.results | program.scratch).items()
+    shapes = [jax.ShapeDtypeStruct(shape, _TYPES.get(name, dtype)) for name, shape in outputs]
     results = jax.ffi.ffi_call(TARGET, shapes)(*inputs.values(), kernels=kernels, launches=np.array(numbers, np.int64))
     return dict(zip(program.results, results, strict=False))
 
@@ -230,9 +230,9 @@ def register() -> None:
 
 
 def _register() -> None:
-    own, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
-    headers = (own.with_name("driver.h"), *sorted(Path(include, "xla/ffi/api").glob("*.h")))
-    target = cpp.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
+    source, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
+    headers = (source.with_name("driver.h"), *sorted(Path(include, "xla/ffi/api").glob("*.h")))
+    target = cpp.Target("alignment-launch", (source,), headers, ("-O1", f"-I{include}", "-ldl"))
     library = cpp.load(target, {"use_functions": (_Find, _Interpret)})
     functions = _Find(_find), _interpreter(interpreter) if interpreter else _Interpret()
     library.use_functions(*functions)

@@ -154,11 +154,11 @@ class Trainer:
 
         An error or interruption leaves the file at path as it was.
         """
-        own = header("jax", self.job.model, self.dtype, state)
+        head = header("jax", self.job.model, self.dtype, state)
 
         def write() -> None:
             with atomic_file(path) as file:
-                file.write((json.dumps(own) + "\n").encode())
+                file.write((json.dumps(head) + "\n").encode())
                 eqx.tree_serialise_leaves(file, self._trained)
 
         with self._settings():
@@ -169,10 +169,10 @@ class Trainer:
         with self._settings():
             file = io.BytesIO(self._by_first(Path(path).read_bytes))
             try:
-                found = json.loads(file.readline())
+                head = json.loads(file.readline())
             except ValueError:
-                found = None
-            state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
+                head = None
+            state = state_of(path, head, header("jax", self.job.model, self.dtype, {}))
             with reading(path):
                 self._trained = self._replicated(eqx.tree_deserialise_leaves(file, self._trained))
         return state
@@ -213,11 +213,11 @@ def _alignment_marginals(similarity: Array, lengths: Any, gaps: Sequence[Array],
 
 def _cross_entropy(expected: Array, batch: Batch, weight: Any) -> Array:
     """weight: by which the sum over the batch is divided."""
-    known = batch.partners >= 0
-    at = jnp.where(known, batch.partners, 0)[:, :, None]
+    paired = batch.partners >= 0
+    at = jnp.where(paired, batch.partners, 0)[:, :, None]
     true = jnp.take_along_axis(expected, at, axis=2)[:, :, 0]
-    each = jnp.where(known, -jnp.log((1 - DOUBT) * true + DOUBT), 0).sum(1) / jnp.maximum(known.sum(1), 1)
-    return (batch.weights * each).sum() / weight
+    losses = jnp.where(paired, -jnp.log((1 - DOUBT) * true + DOUBT), 0).sum(1) / jnp.maximum(paired.sum(1), 1)
+    return (batch.weights * losses).sum() / weight
 
 
 def _loss(model: Any, batch: Batch, variant: str, weight: Any) -> Array:
@@ -229,9 +229,9 @@ def _step(trained: Trained, batch: Batch, rate: float, variant: str, axis: str |
     if axis is None:
         loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant, batch.weights.sum())
     else:
-        own = jax.tree.map(lambda weights: jax.lax.pcast(weights, axis, to="varying"), trained.model)
-        found, as_they_were = ravel_pytree(eqx.filter_value_and_grad(_loss)(own, batch, variant, 1))
-        loss, gradients = as_they_were(jax.lax.psum(found, axis))  # one collective: the processes wait in each
+        varying = jax.tree.map(lambda weights: jax.lax.pcast(weights, axis, to="varying"), trained.model)
+        flat, as_they_were = ravel_pytree(eqx.filter_value_and_grad(_loss)(varying, batch, variant, 1))
+        loss, gradients = as_they_were(jax.lax.psum(flat, axis))  # one collective: the processes wait in each
     updates, optimizer = optax.adam(rate).update(gradients, trained.optimizer)
     return Trained(eqx.apply_updates(trained.model, updates), optimizer), loss
 

@@ -68,32 +68,32 @@ class Request:
     @property
     def outputs(self) -> Sequence[tuple[str, Path]]:
         """The files to be written, each with its option; a record that is resumed is not one."""
-        named = [("--json", path) for path in self.record_files if self.json]
-        return [*named, *((f"--{name}", path) for name in _REPORTS[:2] if (path := getattr(self, name)))]
+        records = [("--json", path) for path in self.record_files if self.json]
+        return [*records, *((f"--{name}", path) for name in _REPORTS[:2] if (path := getattr(self, name)))]
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
     """The request, and settings for each question; ends the process with one line if the command line is wrong."""
     parser = _parser()
-    given = vars(parser.parse_args(join_numbers(arguments)))
+    options = vars(parser.parse_args(join_numbers(arguments)))
     option_of = {action.dest: (action.option_strings or ["a question"])[0] for action in parser._actions}
-    request = Request(**_fields_of(Request, given))
-    mode = next((name for name in _MODES if name in given), None)
-    asked = dict.fromkeys(given.get("questions", [Settings.question]))
+    request = Request(**_fields_of(Request, options))
+    mode = next((name for name in _MODES if name in options), None)
+    questions = dict.fromkeys(options.get("questions", [Settings.question]))
     try:
         if mode is not None:
-            _check_mode(given, option_of, mode)
-            kept = filter(None, [request.json or request.resume])
-            return replace(request, record_files=[*kept]), [Settings(**_fields_of(Settings, given))]
-        if ALL in asked:
-            settings, left_out = _of_all(given, option_of)
+            _check_mode(options, option_of, mode)
+            record_files = filter(None, [request.json or request.resume])
+            return replace(request, record_files=[*record_files]), [Settings(**_fields_of(Settings, options))]
+        if ALL in questions:
+            settings, left_out = _of_all(options, option_of)
             request = replace(request, report=request.report or Path("report.html"), all=True, left_out=left_out)
         else:
-            problems = {name: _problem(given, option_of, QUESTIONS[name]) for name in asked}
-            settings = [_settings(given, QUESTIONS[name], problem) for name, problem in problems.items()]
+            problems = {name: _problem(options, option_of, QUESTIONS[name]) for name in questions}
+            settings = [_settings(options, QUESTIONS[name], problem) for name, problem in problems.items()]
         if request.json:
-            is_folder = len(settings) > 1 or ALL in asked
-            files = [request.json / f"{own.question}.json" if is_folder else request.json for own in settings]
+            is_folder = len(settings) > 1 or ALL in questions
+            files = [request.json / f"{one.question}.json" if is_folder else request.json for one in settings]
             request = replace(request, record_files=files)
         return request, settings
     except (ArgumentTypeError, UnusableInput) as error:
@@ -123,8 +123,8 @@ def _parser() -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    known = f"{', '.join(QUESTIONS)}, or {ALL} (default {Settings.question})"
-    add("questions", nargs="*", type=_question, metavar="QUESTION", help=known)
+    values = f"{', '.join(QUESTIONS)}, or {ALL} (default {Settings.question})"
+    add("questions", nargs="*", type=_question, metavar="QUESTION", help=values)
 
     add = parser.add_argument_group("what is measured").add_argument
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
@@ -151,8 +151,8 @@ def _parser() -> argparse.ArgumentParser:
             action = "store_false" if argument.default else "store_true"
             add(flag(name, argument), dest=name, action=action, help=argument.help)
         else:
-            known = dict.fromkeys(str(p.arguments[name].default) for p in PROBLEMS.values() if name in p.arguments)
-            text = f"{argument.help} (default {' or '.join(known)})"
+            values = dict.fromkeys(str(p.arguments[name].default) for p in PROBLEMS.values() if name in p.arguments)
+            text = f"{argument.help} (default {' or '.join(values)})"
             add(flag(name, argument), type=argument.parse, metavar=argument.metavar, help=text)
 
     add = parser.add_argument_group("how it is measured").add_argument
@@ -186,8 +186,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _question(text: str) -> str:
     if text not in (*QUESTIONS, ALL):
-        known = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
-        raise ArgumentTypeError(f"unknown question {text!r}; known:{known}\n  {ALL}: each of these")
+        list_of_questions = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
+        raise ArgumentTypeError(f"unknown question {text!r}; known:{list_of_questions}\n  {ALL}: each of these")
     return text
 
 
@@ -197,9 +197,9 @@ def flag(name: str, argument: Argument) -> str:
 
 
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:
-    if others := [name for name in given if name not in (mode, *_MODES[mode])]:
+    if conflicting := [name for name in given if name not in (mode, *_MODES[mode])]:
         why = ", which goes on as the record says" if mode == "resume" else ""
-        raise ArgumentTypeError(f"{option_of[others[0]]} does not go with {option_of[mode]}{why}")
+        raise ArgumentTypeError(f"{option_of[conflicting[0]]} does not go with {option_of[mode]}{why}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):
         got = f"{', '.join(questions)} and {len(records)} records"
@@ -211,8 +211,8 @@ def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Q
     problem = problem_of(given.get("problem", question.default_problem))
     if problem.question not in (None, question.name):
         raise ArgumentTypeError(f"{problem.name} goes with the question {problem.question}, not with {question.name}")
-    of_questions = {each.name: each.takes for each in QUESTIONS.values()}
-    of_problems = {each.name: (*each.arguments, *each.takes) for each in PROBLEMS.values()}
+    of_questions = {question_.name: question_.takes for question_ in QUESTIONS.values()}
+    of_problems = {problem_.name: (*problem_.arguments, *problem_.takes) for problem_ in PROBLEMS.values()}
     for what, name, takes in (("the question", question.name, of_questions), ("--problem", problem.name, of_problems)):
         for option in given:
             owners = [owner for owner, options in takes.items() if option in options]
@@ -223,20 +223,20 @@ def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Q
 
 def _of_all(given: Mapping[str, Any], option_of: Mapping[str, str]) -> tuple[list[Settings], list[str]]:
     """The settings of every question that can be asked with these options, and why the others cannot."""
-    found: list[Settings] = []
+    settings_of_all: list[Settings] = []
     errors: dict[str, ArgumentTypeError | UnusableInput] = {}
     for question in QUESTIONS.values():
-        others = {option for each in QUESTIONS.values() for option in each.takes} - {*question.takes}
-        own = {name: value for name, value in given.items() if name not in (*others, "budget")}
+        not_taken = {option for question_ in QUESTIONS.values() for option in question_.takes} - {*question.takes}
+        taken = {name: value for name, value in given.items() if name not in (*not_taken, "budget")}
         try:
-            settings = _settings(own, question, _problem(own, option_of, question))
+            settings = _settings(taken, question, _problem(taken, option_of, question))
             question.starts(settings)  # refuses interpreters that it cannot use, or lacks
-            found.append(settings)
+            settings_of_all.append(settings)
         except (ArgumentTypeError, UnusableInput) as error:
             errors[question.name] = error
-    if not found:
+    if not settings_of_all:
         raise next(iter(errors.values()))
-    return found, [f"{name}: {error}" for name, error in errors.items()]
+    return settings_of_all, [f"{name}: {error}" for name, error in errors.items()]
 
 
 def _settings(given: Mapping[str, Any], question: Question, problem: Problem) -> Settings:
@@ -257,9 +257,9 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     question.check_device(settings.device)
     variants = (*problem.variant_names, *(["auto"] if problem.has_auto else []))
     passes = (*problem.passes, *question.own_passes)
-    for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, passes)):
-        if unknown := [name for name in asked or () if name not in known]:
-            raise ArgumentTypeError(f"unknown {what} {unknown[0]!r} of {problem.name}; known: {', '.join(known)}")
+    for kind, names_given, names_known in (("variant", settings.variants, variants), ("pass", settings.passes, passes)):
+        if unknown := [name for name in names_given or () if name not in names_known]:
+            raise ArgumentTypeError(f"unknown {kind} {unknown[0]!r} of {problem.name}; known: {', '.join(names_known)}")
     for numbers in filter(None, settings.sizes or [settings.size]):
         problem.check_size(numbers, in_growth=settings.sizes is not None)
     if settings.input == "random" and "matrix" in given:

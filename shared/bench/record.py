@@ -185,10 +185,10 @@ class Record:
 
     def result(self, case: Case) -> Result:
         """The result of a case; begins one if there is none."""
-        found = next((result for result in self.results if result.case == case), None)
-        if found is None:
-            self.results.append(found := Result(case))
-        return found
+        known_result = next((result for result in self.results if result.case == case), None)
+        if known_result is None:
+            self.results.append(known_result := Result(case))
+        return known_result
 
     @property
     def next_worker(self) -> int:
@@ -220,9 +220,9 @@ class Record:
     def cores_busy_with_others(self) -> float | None:
         """Cores that other programs kept busy on average while rounds were timed; None where it is not known to a
         tenth, because the system counts in hundredths of a second, and the entries are short."""
-        known = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
-        seconds = sum(seconds for seconds, _ in known)
-        return sum(others for _, others in known) / seconds if seconds > 0.2 * len(known) else None
+        measured = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
+        seconds = sum(seconds for seconds, _ in measured)
+        return sum(others for _, others in measured) / seconds if seconds > 0.2 * len(measured) else None
 
     def write(self, path: Path) -> None:
         """Write everything as a JSON file, a list of numbers on a line."""

@@ -30,7 +30,7 @@ def duration(seconds: float | None) -> str:
 def size(count: int | None) -> str:
     """Bytes."""
     units = ((2**30, ".2f", "GiB"), (2**20, ".1f", "MiB"), (2**10, ".0f", "KiB"), (1, ".0f", "B"))
-    least, form, unit = next((each for each in units if (count or 0) >= each[0]), units[-1])
+    least, form, unit = next((unit for unit in units if (count or 0) >= unit[0]), units[-1])
     return NOTHING if count is None else f"{count / least:{form}} {unit}"
 
 

@@ -68,11 +68,11 @@ def pack(pairs: Sequence[Pair], random: np.random.Generator | None = None, cells
         longest = max(len(pair.family.codes[pair.first]), len(pair.family.codes[pair.second]))
         buckets.setdefault(bucket(longest), []).append(pair)
     batches = []
-    for length, own in sorted(buckets.items()):
+    for length, pairs_of_length in sorted(buckets.items()):
         count = max(1, min(MOST_PAIRS, cells // length**2))
-        order = range(len(own)) if random is None else random.permutation(len(own))
-        ordered = [own[place] for place in order]
-        batches += [_packed(ordered[at : at + count], length, count) for at in range(0, len(own), count)]
+        order = range(len(pairs_of_length)) if random is None else random.permutation(len(pairs_of_length))
+        ordered = [pairs_of_length[place] for place in order]
+        batches += [_packed(ordered[at : at + count], length, count) for at in range(0, len(pairs_of_length), count)]
     return batches if random is None else [batches[place] for place in random.permutation(len(batches))]
 
 

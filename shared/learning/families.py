@@ -45,12 +45,12 @@ class Family:
 
     def partners(self, first: int, second: int) -> NDArray[np.int32]:
         """The true partner of each residue of the first sequence: a position in the second sequence, or -1."""
-        own, other = self.columns[first], self.columns[second]
+        columns, other = self.columns[first], self.columns[second]
         # The last place is that of column -1: it collects the residues that are not aligned, and is then emptied.
-        place = np.full(max(own.max(), other.max()) + 2, -1, np.int32)
+        place = np.full(max(columns.max(), other.max()) + 2, -1, np.int32)
         place[other] = np.arange(len(other))
         place[-1] = -1
-        return place[own]
+        return place[columns]
 
 
 def read_families(folder: str | os.PathLike[str]) -> tuple[Family, ...]:
@@ -66,16 +66,16 @@ def read_families(folder: str | os.PathLike[str]) -> tuple[Family, ...]:
             residues or with other letters than the 20 amino acids (positions count from 1, gaps included), or without
             a true pair.
     """
-    found = [(family, path.name) for path in _stockholm_files(folder) for family in _families(path)]
-    if len(found) < 2:
+    families = [(family, path.name) for path in _stockholm_files(folder) for family in _families(path)]
+    if len(families) < 2:
         reason = "expected at least 2 families, so that one can be kept from training"
-        raise SequenceError(f"{quoted_path(folder)}: {reason}, got only {quoted(found[0][0].name)}")
+        raise SequenceError(f"{quoted_path(folder)}: {reason}, got only {quoted(families[0][0].name)}")
     files: dict[str, list[str]] = {}
-    for family, file in found:
+    for family, file in families:
         files.setdefault(family.name, []).append(file)
-    twice = {name: " and ".join(map(quoted, own)) for name, own in files.items() if len(own) > 1}
-    raise_faults(folder, [f"expected a family's name once, got {quoted(name)} in {own}" for name, own in twice.items()])
-    return tuple(by_name(family for family, _ in found))
+    twice = {name: " and ".join(map(quoted, at)) for name, at in files.items() if len(at) > 1}
+    raise_faults(folder, [f"expected a family's name once, got {quoted(name)} in {at}" for name, at in twice.items()])
+    return tuple(by_name(family for family, _ in families))
 
 
 def bundled_families() -> tuple[Family, ...]:
@@ -129,8 +129,8 @@ def _families(path: Path) -> list[Family]:
 def _family(path: Path, name: str, lines: Sequence[tuple[int, str]]) -> Family:
     """The family of one alignment. name: where it has none of its own."""
     # Of Biopython's two readers, Bio.AlignIO drops these lines, and Bio.Align refuses wrapped alignments.
-    found = [re.match(r"#=GF\s+(ID|AC)\s+(.*\S)", line) for _, line in lines]
-    own = {match[1]: match[2] for match in found if match}
+    matches = [re.match(r"#=GF\s+(ID|AC)\s+(.*\S)", line) for _, line in lines]
+    annotations = {match[1]: match[2] for match in matches if match}
     rows = _rows(path, lines)
     residues = {sequence: _residues(row) for sequence, row in rows.items()}
     codes, columns = zip(*residues.values(), strict=True)
@@ -139,8 +139,8 @@ def _family(path: Path, name: str, lines: Sequence[tuple[int, str]]) -> Family:
     aligned = np.concatenate(columns)
     if np.bincount(aligned[aligned >= 0], minlength=1).max() < 2:
         reason = "expected two sequences with upper-case residues in one column, got none"
-        raise SequenceError(f"{quoted_path(path)}: family {quoted(own.get('ID', name))}: {reason}")
-    return Family(own.get("ID", name), own.get("AC", ""), tuple(rows), codes, columns)
+        raise SequenceError(f"{quoted_path(path)}: family {quoted(annotations.get('ID', name))}: {reason}")
+    return Family(annotations.get("ID", name), annotations.get("AC", ""), tuple(rows), codes, columns)
 
 
 def _rows(path: Path, lines: Iterable[tuple[int, str]]) -> dict[str, str]:
@@ -155,7 +155,7 @@ def _rows(path: Path, lines: Iterable[tuple[int, str]]) -> dict[str, str]:
         where = f"line {number}, sequence {quoted(name)}"
         if not letters:
             faults.append(f"{where}: expected a name and a row of letters and gaps, got no row")
-        elif at := [found.start() for found in _NOT_IN_A_ROW.finditer(letters[0])]:
+        elif at := [match.start() for match in _NOT_IN_A_ROW.finditer(letters[0])]:
             faults.append(
                 f"{where}: expected letters of the 20 amino acids, U, O, '-' or '.', {letters_at(letters[0], at)}"
             )

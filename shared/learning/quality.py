@@ -31,10 +31,10 @@ def count(predicted: NDArray[np.int32], packed: Packed) -> NDArray[np.int64]:
 
     predicted: shape (at least pairs, length), of each residue of first its partner in second, or -1.
     """
-    found = []
+    scores = []
     for row, (family, first, second) in enumerate(packed.pairs):
-        columns, others = family.columns[first], family.columns[second]
-        own, true = predicted[row, : len(columns)], packed.batch.partners[row, : len(columns)]
-        judged = (own >= 0) & ((columns >= 0) | (others[own] >= 0))
-        found.append([(judged & (own == true)).sum(), judged.sum(), (true >= 0).sum()])
-    return np.array(found).T
+        columns, other_columns = family.columns[first], family.columns[second]
+        predicted_partners, true = predicted[row, : len(columns)], packed.batch.partners[row, : len(columns)]
+        judged = (predicted_partners >= 0) & ((columns >= 0) | (other_columns[predicted_partners] >= 0))
+        scores.append([(judged & (predicted_partners == true)).sum(), judged.sum(), (true >= 0).sum()])
+    return np.array(scores).T

@@ -26,14 +26,14 @@ class Divided(NamedTuple):
 def divided(batch: Batch, shards: int) -> Divided:
     """A batch as so many shards, filled up with rows of lengths 0 and weight 0."""
     numbers = dealt(batch.lengths, shards)
-    rows = max(len(own) for own in numbers)
+    rows = max(len(of_shard) for of_shard in numbers)
     places = np.empty(len(batch.lengths), np.intp)
-    for number, own in enumerate(numbers):
-        places[own] = number * rows + np.arange(len(own))
+    for number, of_shard in enumerate(numbers):
+        places[of_shard] = number * rows + np.arange(len(of_shard))
     whole = Batch._make(np.zeros((shards * rows, *array.shape[1:]), array.dtype) for array in batch)
     whole.partners[:] = -1
-    for own, array in zip(whole, batch, strict=True):
-        own[places] = array
+    for of_shard, array in zip(whole, batch, strict=True):
+        of_shard[places] = array
     return Divided(whole, places)
 
 

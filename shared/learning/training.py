@@ -71,7 +71,7 @@ class Training:
                 raise ValueError(f"{name} must have at least one family, got none")
             names = [family.name for family in families]
             # families are known by their names: in the quality, and in a checkpoint
-            if twice := sorted({own for own in names if names.count(own) > 1}):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise ValueError(f"{name} must have families of different names, got several of {', '.join(twice)}")
         self.trainer, self.job = trainer, job
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
@@ -137,13 +137,13 @@ class Training:
 
     def _restore(self, checkpoint: Path) -> None:
         state = self.trainer.load(checkpoint)
-        for what, own in self._made_for.items():
-            other = state["made_for"][what]
-            for name in sorted({*own, *other}, key=str):
-                if own.get(name) != other.get(name):
-                    text = f"the family {name} as it is here to {what}"
-                    if what == "job":
-                        text = f"{name} = {own.get(name)!r}, got {other.get(name)!r}"
+        for fact, value in self._made_for.items():
+            other = state["made_for"][fact]
+            for name in sorted({*value, *other}, key=str):
+                if value.get(name) != other.get(name):
+                    text = f"the family {name} as it is here to {fact}"
+                    if fact == "job":
+                        text = f"{name} = {value.get(name)!r}, got {other.get(name)!r}"
                     raise ValueError(f"{checkpoint}: expected a checkpoint of a training with {text}")
         if len(state["history"]) > self.job.epochs:
             expected = f"expected a checkpoint of at most {self.job.epochs} epochs"
@@ -187,10 +187,10 @@ def print_progress(training: Training) -> None:
     durations = np.diff(ends)
     epoch = training.history[-1]
     # The first epoch compiles. Early stopping may end the training long before.
-    left = max(durations[1:], default=durations[0]) * (training.job.epochs - epoch.number)
+    seconds_left = max(durations[1:], default=durations[0]) * (training.job.epochs - epoch.number)
     print(
         f"epoch {epoch.number:3}   loss {epoch.loss:.3f}   quality {epoch.quality:.3f}   "
-        f"{epoch.steps / durations[-1]:.1f} steps/s   at most {left:.0f} s left",
+        f"{epoch.steps / durations[-1]:.1f} steps/s   at most {seconds_left:.0f} s left",
         file=sys.stderr,
     )
 

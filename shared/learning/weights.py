@@ -41,8 +41,8 @@ def initial_weights(model: str, seed: int) -> Weights:
     """The weights that a training begins with. Raises ValueError for an unknown model."""
     check_choice("model", model, tuple(MODELS))
     random = np.random.default_rng(seed)
-    own = _matrix(random) if model == "matrix" else _encoder(random)
-    return own | {"gap_open": raw_gap(_GAP_OPEN), "gap_extend": raw_gap(_GAP_EXTEND)}
+    weights = _matrix(random) if model == "matrix" else _encoder(random)
+    return weights | {"gap_open": raw_gap(_GAP_OPEN), "gap_extend": raw_gap(_GAP_EXTEND)}
 
 
 def raw_gap(gap: float) -> NDArray[np.float64]:

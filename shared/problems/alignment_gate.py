@@ -31,14 +31,14 @@ def judge(
         pair = f" for pair {int(finite.argmin())}" if len(batch) > 1 else ""
         return Verdict(False, f"{pass_name} has values that are not finite{pair}", None)
     got = batch[expected.pairs]
-    given = getattr(expected, pass_name)
-    wanted = np.zeros(got.shape)
-    wanted[tuple(map(slice, given.shape))] = given
+    expected_values = getattr(expected, pass_name)
+    reference = np.zeros(got.shape)
+    reference[tuple(map(slice, expected_values.shape))] = expected_values
     allowed = np.array(
-        [_bound(pass_name, dtype, pair, temperature) for pair in zip(given, expected.largest, strict=True)]
+        [_bound(pass_name, dtype, pair, temperature) for pair in zip(expected_values, expected.largest, strict=True)]
     )
     allowed = allowed.reshape(-1, *(1 for _ in got.shape[1:]))
-    error = np.abs(got.astype(np.float64) - wanted)
+    error = np.abs(got.astype(np.float64) - reference)
     fraction = float((error / allowed).max(initial=0.0))
     worst = np.unravel_index((error / allowed).argmax(), error.shape) if error.size else ()
     pair = f" for pair {expected.pairs[worst[0]]}" if worst and len(batch) > 1 else ""
@@ -61,15 +61,15 @@ def judge_path(
     corner = (expected.pairs, *map(slice, expected.marginals.shape[1:]))
     matches = batched(result)[corner]
     gaps = {name: batched(gap)[corner] for name, gap in inputs.gaps.items()}
-    given, count = batched(inputs.similarity)[corner].astype(np.float64), batched(result)[expected.pairs].sum((1, 2))
+    table, count = batched(inputs.similarity)[corner].astype(np.float64), batched(result)[expected.pairs].sum((1, 2))
     costs = [*gaps.values(), *(value for name, value in inputs.parameters.items() if name != "temperature")]
-    most, longest = sum(np.abs(cost).max() for cost in costs), sum(given.shape[1:])
-    bonus = 1 + longest * most + 2 * np.abs(given[matches]).max(initial=0)
-    allowed = np.where(matches, given + bonus, -np.inf)
+    most, longest = sum(np.abs(cost).max() for cost in costs), sum(table.shape[1:])
+    bonus = 1 + longest * most + 2 * np.abs(table[matches]).max(initial=0)
+    allowed = np.where(matches, table + bonus, -np.inf)
     worth, taken = best_alignments(problem, allowed, expected.lengths, {**inputs.keywords, **gaps})
-    others = count != taken.sum((1, 2))
-    if others.any():
-        return Verdict(False, f"{PATH} is no alignment for pair {expected.pairs[others.argmax()]}", None)
+    not_of_one_size = count != taken.sum((1, 2))
+    if not_of_one_size.any():
+        return Verdict(False, f"{PATH} is no alignment for pair {expected.pairs[not_of_one_size.argmax()]}", None)
     assert expected.path is not None, "a pass has reference results where it was asked for"
     scores = zip(expected.path, expected.largest, strict=True)
     bounds = np.array([score_bound(dtype, float(score), largest, 0.0) for score, largest in scores])
@@ -84,9 +84,9 @@ def judge_path(
 
 def _bound(pass_name: str, dtype: str, pair: tuple[np.ndarray, float], temperature: float) -> float:
     """The largest error allowed in a pair's result. pair: the expected result, and max|h|."""
-    wanted, largest = pair
+    reference, largest = pair
     if pass_name == "score":
-        return score_bound(dtype, float(wanted), largest, temperature)
+        return score_bound(dtype, float(reference), largest, temperature)
     if pass_name == "marginals":
         return marginals_bound(dtype, largest, temperature)
-    return hvp_bound(dtype, float(np.abs(wanted).max(initial=0.0)), largest, temperature)
+    return hvp_bound(dtype, float(np.abs(reference).max(initial=0.0)), largest, temperature)

@@ -90,8 +90,8 @@ class AlignmentInputs(Inputs):
     def pair_lengths(self) -> np.ndarray:
         """(pairs, 2): the lengths of every pair, once; also of a single one without lengths."""
         rows, cols = self.similarity.shape[-2:]
-        given = np.array([rows, cols]) if self.lengths is None else self.lengths
-        return np.broadcast_to(given, (self.pairs // self.repeats, 2))
+        lengths = np.array([rows, cols]) if self.lengths is None else self.lengths
+        return np.broadcast_to(lengths, (self.pairs // self.repeats, 2))
 
     @property
     def pairs(self) -> int:
@@ -120,12 +120,12 @@ def alignment_inputs(
     if settings.input == "random" and settings.device != "cpu" and not (settings.size or settings.batch):
         small = _random(settings, GPU_SIZE, GPU_BATCH, _ROW_CHOICES, _COL_CHOICES)[1]
         large = _random(settings, CHIP_SIZE, CHIP_DISTINCT, _FULL, _FULL)[1]
-        found = {
+        by_size = {
             GPU_SIZE: _made(small, settings, parameters, options),
             CHIP_SIZE: _made(large, settings, parameters, options),
         }
-        found[CHIP_SIZE] = replace(found[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT, by_device_time=True)
-        return {f"{rows}x{cols}": given for (rows, cols), given in found.items()}
+        by_size[CHIP_SIZE] = replace(by_size[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT, by_device_time=True)
+        return {f"{rows}x{cols}": inputs for (rows, cols), inputs in by_size.items()}
     return {BATCH: _made(_single_and_batch(settings)[1], settings, parameters, options)}
 
 
@@ -146,23 +146,23 @@ def inputs_of_size(
 
 def batch_of_size(settings: Any, size: tuple[int, ...]) -> tuple[int, int, int]:
     """Pairs, rows and columns of a size, BATCHxROWSxCOLS or ROWSxCOLS."""
-    *own, rows, cols = size
-    if own and settings.batch:
+    *batch, rows, cols = size
+    if batch and settings.batch:
         raise UnusableInput(f"a batch of {settings.batch} goes with sizes of ROWSxCOLS, got {size_text(size)!r}")
-    return own[0] if own else settings.batch or GROWTH_BATCH, rows, cols
+    return batch[0] if batch else settings.batch or GROWTH_BATCH, rows, cols
 
 
 def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> AlignmentInputs:
-    given = raw.similarity.astype(np.dtype(settings.dtype))
+    array = raw.similarity.astype(np.dtype(settings.dtype))
     random = np.random.default_rng([settings.seed, 1])
     names = [name for name in parameters if name != "temperature" and GAPS_BY_POSITION in options]
     gaps = {
-        name: (parameters[name] + random.uniform(-_SPREAD, _SPREAD, given.shape)).astype(given.dtype) for name in names
+        name: (parameters[name] + random.uniform(-_SPREAD, _SPREAD, array.shape)).astype(array.dtype) for name in names
     }
     drawn = f", gaps by position within ±{_SPREAD:g} of the number" if gaps else ""
     return AlignmentInputs(
         raw.text + drawn,
-        given,
+        array,
         raw.lengths,
         gaps=gaps,
         parameters=parameters,

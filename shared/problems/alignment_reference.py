@@ -47,20 +47,20 @@ def reference_results(
     corner = (pairs, slice(lengths[:, 0].max()), slice(lengths[:, 1].max()))
     gaps = {name: batched(gap)[corner] for name, gap in inputs.gaps.items()}
     arguments = {**inputs.keywords, **gaps}
-    given = (batched(inputs.similarity)[corner], lengths)
+    pairs_given = (batched(inputs.similarity)[corner], lengths)
     hvp = path = None
     if "hvp" in passes:
         weights = batched(inputs.weights)[corner]
-        hvp = reference.hessian_vector_product(problem, given[0], weights, lengths, **arguments)["similarity"]
+        hvp = reference.hessian_vector_product(problem, pairs_given[0], weights, lengths, **arguments)["similarity"]
     if PATH in passes:
-        path = best_alignments(problem, *given, arguments)[0]
+        path = best_alignments(problem, *pairs_given, arguments)[0]
     return ReferenceResults(
         pairs,
         lengths,
         is_cut,
-        reference.largest_state(problem, *given, **arguments),
-        getattr(reference, problem)(*given, **arguments),
-        reference.gradients(problem, *given, **arguments)["similarity"],
+        reference.largest_state(problem, *pairs_given, **arguments),
+        getattr(reference, problem)(*pairs_given, **arguments),
+        reference.gradients(problem, *pairs_given, **arguments)["similarity"],
         hvp,
         path,
     )
@@ -70,8 +70,8 @@ def best_alignments(
     problem: str, similarity: np.ndarray, lengths: np.ndarray | None, arguments: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores and matches of the best alignments, which take no temperature."""
-    own = {name: value for name, value in arguments.items() if name != "temperature"}
-    return reference.best_alignment(problem, similarity, lengths, **own)
+    untempered = {name: value for name, value in arguments.items() if name != "temperature"}
+    return reference.best_alignment(problem, similarity, lengths, **untempered)
 
 
 def batched(array: np.ndarray) -> np.ndarray:

@@ -144,8 +144,8 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         return [False, True] if suits else []
 
     def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
-        named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)
-        return variant in named or variant == abilities.auto
+        defaults = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)
+        return variant in defaults or variant == abilities.auto
 
     def reference_results(self, inputs: AlignmentInputs, passes: Collection[str]) -> ReferenceResults:
         return alignment_reference.reference_results(self.name, inputs, passes)
@@ -196,15 +196,15 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
 
     def reference(self, pass_name: str, inputs: AlignmentInputs) -> None:
         """Cell by cell, on one core."""
-        given, arguments = (inputs.similarity, inputs.lengths), inputs.keywords
+        arrays, arguments = (inputs.similarity, inputs.lengths), inputs.keywords
         if pass_name == "score":
-            getattr(reference, self.name)(*given, **arguments)
+            getattr(reference, self.name)(*arrays, **arguments)
         elif pass_name == PATH:
-            alignment_reference.best_alignments(self.name, *given, arguments)
+            alignment_reference.best_alignments(self.name, *arrays, arguments)
         elif pass_name == "marginals":
-            reference.gradients(self.name, *given, **arguments)
+            reference.gradients(self.name, *arrays, **arguments)
         else:
-            similarity, lengths = given
+            similarity, lengths = arrays
             reference.hessian_vector_product(self.name, similarity, inputs.weights, lengths, **arguments)
 
 

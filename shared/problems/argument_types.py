@@ -75,12 +75,12 @@ def real(what: str, least: float = -math.inf, most: float = math.inf, positive: 
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or (positive and value <= 0) or not least <= value <= most:
-            wanted = "a positive finite number" if positive else "a finite number"
+            expected = "a positive finite number" if positive else "a finite number"
             if math.isfinite(least):
-                wanted = f"a number between {least:g} and {most:g}"
+                expected = f"a number between {least:g} and {most:g}"
             elif math.isfinite(most):
-                wanted += f" of at most {most:g}"
-            raise argparse.ArgumentTypeError(f"{what} must be {wanted}, got {text!r}")
+                expected += f" of at most {most:g}"
+            raise argparse.ArgumentTypeError(f"{what} must be {expected}, got {text!r}")
         return value
 
     return parse

@@ -97,9 +97,9 @@ class LinearRegression(Problem[Points, Fitted]):
         x = generator.random(points)
         y = TRUE_A * x + TRUE_B + NOISE * generator.standard_normal(points)
         text = f"{points:,} points, seed {settings.seed}"
-        given = (array.astype(settings.dtype) for array in (x, y))
-        named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
-        return Points(text, *given, **named, seed=settings.seed)
+        typed = (array.astype(settings.dtype) for array in (x, y))
+        fields = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
+        return Points(text, *typed, **fields, seed=settings.seed)
 
     def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
         epochs = self.argument_values(settings)["epochs"]

@@ -43,8 +43,8 @@ def directions(scales: np.ndarray, seed: int) -> Iterator[np.ndarray]:
 def slopes_of(function: Callable[[np.ndarray], float], scales: np.ndarray, seed: int) -> Slopes:
     """The slopes of F, for 4 calls of it in each direction. scales: one for each number that is moved, flat."""
     centre = function(np.zeros_like(scales))
-    found = [_slope(function, centre, direction) for direction in directions(scales, seed)]
-    slopes, doubts = np.transpose(found)
+    in_directions = [_slope(function, centre, direction) for direction in directions(scales, seed)]
+    slopes, doubts = np.transpose(in_directions)
     # rounding is the same in all directions; that the two steps agree in one is chance
     return Slopes(slopes, _MARGIN * np.maximum(doubts, np.median(doubts)))
 
@@ -66,9 +66,9 @@ def _slope(function: Callable[[np.ndarray], float], centre: float, direction: np
 
 def judge_slopes(gradient: np.ndarray, expected: Slopes, scales: np.ndarray, seed: int, dtype: str) -> Verdict:
     """A verdict on a gradient, flat, in the order of scales."""
-    found = np.array([gradient.astype(np.float64) @ direction for direction in directions(scales, seed)])
+    slopes = np.array([gradient.astype(np.float64) @ direction for direction in directions(scales, seed)])
     tolerance = ALLOWED[dtype] * float(np.sqrt(np.mean(expected.values**2)))
-    errors, allowed = np.abs(found - expected.values), tolerance + expected.doubts + _TINY
+    errors, allowed = np.abs(slopes - expected.values), tolerance + expected.doubts + _TINY
     worst = int(np.argmax(errors / allowed))
     text = f"gradient along a random direction off by {errors[worst]:.1e}, allowed {allowed[worst]:.1e}"
     doubt, remark = float(expected.doubts.max()), None

@@ -136,24 +136,24 @@ class OwnProblem(Problem[OwnInputs, Known]):
         returned = file.call("inputs", settings.seed)
         self._check(returned)
         dtypes = (settings.dtype if _is_float(array) else array.dtype.newbyteorder("=") for array in returned)
-        given = tuple(array.astype(dtype) for array, dtype in zip(returned, dtypes, strict=True))
-        text = f"inputs({settings.seed}): {', '.join(f'{array.dtype} {array.shape}' for array in given)}"
+        arrays = tuple(array.astype(dtype) for array, dtype in zip(returned, dtypes, strict=True))
+        text = f"inputs({settings.seed}): {', '.join(f'{array.dtype} {array.shape}' for array in arrays)}"
         options = {"file": self.path, "sha256": file.sha256}
-        made = OwnInputs(text, given, np.empty(0), options=options, seed=settings.seed)
+        made = OwnInputs(text, arrays, np.empty(0), options=options, seed=settings.seed)
         drawn = np.random.default_rng([settings.seed, 1]).standard_normal(self._computed(made).shape)
         return {DATA: replace(made, cotangent=np.asarray(drawn, settings.dtype))}
 
     def _check(self, returned: Any) -> None:
         """Raise UnusableInput unless `inputs` returned a tuple of NumPy arrays, a floating-point one among them."""
-        wanted = f"{self.name}: inputs(seed) must return a tuple of NumPy arrays"
+        expected = f"{self.name}: inputs(seed) must return a tuple of NumPy arrays"
         if not isinstance(returned, tuple):
-            raise UnusableInput(f"{wanted}, got {type(returned).__name__}")
-        kinds = [f"array of {each.dtype}" if isinstance(each, np.ndarray) else type(each).__name__ for each in returned]
+            raise UnusableInput(f"{expected}, got {type(returned).__name__}")
+        kinds = [f"array of {item.dtype}" if isinstance(item, np.ndarray) else type(item).__name__ for item in returned]
         got = f"got ({', '.join(kinds)})"
-        if not all(isinstance(each, np.ndarray) and each.dtype.kind in "biuf" for each in returned):
-            raise UnusableInput(f"{wanted} of real numbers, {got}")
+        if not all(isinstance(item, np.ndarray) and item.dtype.kind in "biuf" for item in returned):
+            raise UnusableInput(f"{expected} of real numbers, {got}")
         if not any(map(_is_float, returned)):
-            raise UnusableInput(f"{wanted}, at least one of them floating-point, {got}")
+            raise UnusableInput(f"{expected}, at least one of them floating-point, {got}")
 
     def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> OwnInputs:
         raise UnusableInput(f"{self.name} has one size, {self.sizes.form}")
@@ -167,10 +167,10 @@ class OwnProblem(Problem[OwnInputs, Known]):
 
     def _computed(self, inputs: OwnInputs, by: np.ndarray | None = None) -> np.ndarray:
         """Return the reference's result for the inputs, moved by a flat vector. Raises UnusableInput."""
-        found = OwnFile(self.path).call("reference", *inputs.moved(by))
-        if not isinstance(found, (np.ndarray, np.generic, float, int)):
-            raise UnusableInput(f"{self.name}: reference must return one array or number, got {type(found).__name__}")
-        value = np.asarray(found)
+        result = OwnFile(self.path).call("reference", *inputs.moved(by))
+        if not isinstance(result, (np.ndarray, np.generic, float, int)):
+            raise UnusableInput(f"{self.name}: reference must return one array or number, got {type(result).__name__}")
+        value = np.asarray(result)
         if value.dtype.kind not in "biuf":
             raise UnusableInput(f"{self.name}: reference must return real numbers, got {value.dtype}")
         if not np.isfinite(value).all():

@@ -188,8 +188,8 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         if in_growth and self.sizes.growth_form:
             forms, example = [self.sizes.growth_form, *forms], size_text(self.sizes.growth[-1])
         if len(size) not in [form.count("x") + 1 for form in forms]:
-            wanted = f"{' or '.join(forms)}, such as {example}"
-            raise UnusableInput(f"a size of {self.name} is {wanted}, got {size_text(size)!r}")
+            expected = f"{' or '.join(forms)}, such as {example}"
+            raise UnusableInput(f"a size of {self.name} is {expected}, got {size_text(size)!r}")
 
     @abstractmethod
     def inputs(self, settings: Any) -> dict[str, GivenInputs]:

@@ -119,9 +119,9 @@ class Stencil(Problem[Weights, Known]):
         return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))
 
     def judge(self, pass_name: str, result: np.ndarray, expected: Known, inputs: Weights, dtype: str) -> Verdict:
-        wanted: np.ndarray = getattr(expected, pass_name)
-        fault = check_form(pass_name, result, wanted.shape, dtype)
-        return fault or within(pass_name, result, wanted, ALLOWED[dtype] * float(np.abs(wanted).max(initial=1.0)))
+        reference: np.ndarray = getattr(expected, pass_name)
+        fault = check_form(pass_name, result, reference.shape, dtype)
+        return fault or within(pass_name, result, reference, ALLOWED[dtype] * float(np.abs(reference).max(initial=1.0)))
 
     def reference(self, pass_name: str, inputs: Weights) -> None:
         if pass_name == "value":

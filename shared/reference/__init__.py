@@ -73,10 +73,10 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
     shape = np.shape(similarity)[-2:]
     names = ("similarity", *ALIGNMENTS[function_name].parameters)
     results = []
-    for pair, own in pairs:
+    for pair, arguments in pairs:
         padding = [(0, full - part) for full, part in zip(shape, pair.shape, strict=True)]
-        result = module.gradients(pair, **own)
-        if module.score(pair, **own) <= FORBIDDEN:
+        result = module.gradients(pair, **arguments)
+        if module.score(pair, **arguments) <= FORBIDDEN:
             result = {name: np.zeros_like(value) for name, value in result.items()}
         results.append({name: np.pad(result[name], padding if np.ndim(result[name]) else 0) for name in names})
     if not batched:
@@ -104,15 +104,15 @@ def best_alignment(
     function_name = function if isinstance(function, str) else function.__name__
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters | {"temperature": 0.0})
     scores, matches = [], np.zeros(np.shape(similarity), bool)
-    for (pair, own), found in zip(pairs, matches if batched else matches[None], strict=True):
-        gaps = [own[name] for name in ALIGNMENTS[function_name].gaps]
+    for (pair, arguments), matches_of_pair in zip(pairs, matches if batched else matches[None], strict=True):
+        gaps = [arguments[name] for name in ALIGNMENTS[function_name].gaps]
         if np.isposinf(pair).any() or any(np.isnan(values).any() for values in (pair, *gaps)):
             scores.append(np.nan)
             continue
-        score = module.score(pair, **own)
+        score = module.score(pair, **arguments)
         scores.append(_allowed(module, score))
-        is_matched = module.gradients(pair, **own)["similarity"] > 0.5
-        found[: pair.shape[0], : pair.shape[1]] = is_matched & (score > FORBIDDEN)
+        is_matched = module.gradients(pair, **arguments)["similarity"] > 0.5
+        matches_of_pair[: pair.shape[0], : pair.shape[1]] = is_matched & (score > FORBIDDEN)
     return np.array(scores if batched else scores[0], dtype=np.float64), matches
 
 
@@ -150,7 +150,7 @@ def largest_state(function_name: str, similarity: Any, lengths: Any = None, **pa
 def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **parameters: Any) -> np.ndarray:
     """A module's function of every pair."""
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
-    values = [getattr(module, asked)(pair, **own) for pair, own in pairs]
+    values = [getattr(module, asked)(pair, **arguments) for pair, arguments in pairs]
     values = [_allowed(module, value) for value in values] if asked == "score" else values
     return np.array(values if batched else values[0], dtype=np.float64)
 
@@ -188,9 +188,9 @@ def _pairs(
     }
     pairs = []
     for b, (rows, cols) in enumerate(sizes):
-        own = parameters | {
+        arguments = parameters | {
             name: column[b, :rows, :cols] if name in by_position else float(column[b])
             for name, column in columns.items()
         }
-        pairs.append((matrices[b, :rows, :cols], own))
+        pairs.append((matrices[b, :rows, :cols], arguments))
     return module, pairs, batched

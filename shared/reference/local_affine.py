@@ -78,9 +78,9 @@ def gradients(
         end_weights = weights(values, smooth_maximum(values, temperature), temperature)
         to_temperature += entropy(end_weights)
         for number, (i, j) in enumerate(endings):
-            own = end_weights[3 * number : 3 * number + 3]
-            to_similarity[i, j] += sum(own)
-            for to_state, weight in zip(to_states, own, strict=True):
+            own_weights = end_weights[3 * number : 3 * number + 3]
+            to_similarity[i, j] += sum(own_weights)
+            for to_state, weight in zip(to_states, own_weights, strict=True):
                 to_state[i][j] += weight
 
     for i in reversed(range(rows)):

@@ -71,9 +71,9 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
 @pytest.fixture
 def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
     """Return the settings that the command makes of its arguments; nothing is measured, and reports are short."""
-    asked: list[Settings] = []
+    settings: list[Settings] = []
     monkeypatch.setattr(Question, "plan", lambda *_: None)
-    monkeypatch.setattr(compare, "measure", lambda plan, record, *_: asked.append(record.settings))
+    monkeypatch.setattr(compare, "measure", lambda plan, record, *_: settings.append(record.settings))
     for name in ("html_report", "markdown_report"):
         monkeypatch.setattr(output_files, name, lambda reports, *_: f"{len(reports)} records")
     monkeypatch.chdir(tmp_path)
@@ -81,7 +81,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     def parse(*arguments: str) -> Settings:
         ended = run_here(*arguments)
         assert ended.code == 0, ended.err
-        return asked[-1]
+        return settings[-1]
 
     return parse
 

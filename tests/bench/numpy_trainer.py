@@ -33,10 +33,10 @@ class Trainer:
         return 1 / self._steps
 
     def predicted(self, batch: Batch) -> np.ndarray:
-        known = batch.partners >= 0
+        has_partner = batch.partners >= 0
         share = 0.5 if self._is_blosum else min(1.0, self._steps / STEPS)
-        kept = known & (known.cumsum(1) <= share * known.sum(1, keepdims=True))
-        return np.where(kept, batch.partners, -1)
+        shown = has_partner & (has_partner.cumsum(1) <= share * has_partner.sum(1, keepdims=True))
+        return np.where(shown, batch.partners, -1)
 
     def weights(self) -> dict[str, np.ndarray]:
         return {"matrix": self._steps * np.eye(20), "gap_open": np.zeros(()), "gap_extend": np.zeros(())}

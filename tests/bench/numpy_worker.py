@@ -84,11 +84,11 @@ class Backend:
 
         def call(similarity: np.ndarray, *arrays: Any, **parameters: Any) -> np.ndarray:
             self._note("call", variant, pass_name, len(similarity))
-            given = {**parameters, **options}
+            arguments = {**parameters, **options}
             if pass_name == "score":
-                result = getattr(reference, problem)(similarity, *arrays, **given)
+                result = getattr(reference, problem)(similarity, *arrays, **arguments)
             else:
-                result = reference.gradients(problem, similarity, *arrays, **given)["similarity"]
+                result = reference.gradients(problem, similarity, *arrays, **arguments)["similarity"]
             return (result + (variant == self._wrong)).astype(similarity.dtype)
 
         return call

@@ -144,9 +144,9 @@ def test_the_limit_is_the_lower_one_of_memory_and_exponentials():
 
 def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
     seconds = WORK / (0.5 * 1e12 / 8)  # half of what the memory allows
-    known = gpu_case(seconds=10 * seconds, on_device=[Block.of(0, 0, [0.9 * seconds, seconds, 5.0])])
+    on_device = gpu_case(seconds=10 * seconds, on_device=[Block.of(0, 0, [0.9 * seconds, seconds, 5.0])])
     unknown = gpu_case(seconds=10 * seconds)
-    assert share_of_limit(on_gpu(known), known) == pytest.approx(0.5)
+    assert share_of_limit(on_gpu(on_device), on_device) == pytest.approx(0.5)
     assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
 
 

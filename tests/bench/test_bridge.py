@@ -32,8 +32,8 @@ def test_cases_of_rows_that_are_not_precise_are_timed_further():
     decided, small = three(0.1, 0.2, 0.3, "vmap"), three(20e-6, 60e-6, 30e-6, input=SMALL)
     restless = three(0.1, 0.1, 0.3, "wavefront")
     restless[1].blocks = blocks_of_workers(0.09, 0.1, 0.11, rounds=1)
-    kept = BRIDGE.contenders(made(*decided, *restless, *small))
-    assert {(case.variant, case.input) for case in kept} == {("wavefront", "batch")}
+    contenders = BRIDGE.contenders(made(*decided, *restless, *small))
+    assert {(case.variant, case.input) for case in contenders} == {("wavefront", "batch")}
     assert len(BRIDGE.deciding(made(*decided))) == 2  # the crossing, and the choice in PyTorch
 
 

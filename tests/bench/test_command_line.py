@@ -143,8 +143,8 @@ def test_a_case_that_no_framework_can_run_is_told_before_measuring(monkeypatch: 
     done = run_here("--framework", "torch", "--pass", "hvp", "--variant", "vmap")
     assert (done.code, done.out) == (2, "")
     assert done.err[-1] == "compare.py: error: nothing to measure: PyTorch vmap hvp: wrong second derivatives"
-    own = folder / "own.py"
-    own.write_text(own.read_text().replace("def torch_function", "def other"))
+    file = folder / "own.py"
+    file.write_text(file.read_text().replace("def torch_function", "def other"))
     done = run_here("--problem", "own.py", "--framework", "torch", "--variant", "compiled", "--pass", "value")
     assert done.err[-1].endswith("nothing to measure: PyTorch compiled value: own.py has no torch_function")
 
@@ -159,7 +159,7 @@ def test_the_list_shows_all_names_each_framework_s_choice_and_what_it_lacks(monk
     for problem in map(problem_of, (*PROBLEMS, ANY_FILE)):
         assert rungs >= {*problem.passes, *problem.variant_names}
     assert "takes --gap-open --gap-extend --temperature --no-restrict-turns" in "".join(lines)
-    lacks = [f"  {', '.join(ALIGNMENTS)}: no {what}" for what in
+    lacks = [f"  {', '.join(ALIGNMENTS)}: no {lack}" for lack in
              ("cuda_graph: no GPU", *(f"hvp of {name}: {reason}" for name, reason in first_order.items()))]  # fmt: skip
     assert lines[-8:] == ["JAX 1.2.3: auto picks fused", *lacks, "PyTorch 1.2.3: auto picks fused", *lacks]
 
@@ -173,10 +173,10 @@ def test_defaults_are_those_of_the_settings_and_of_each_question(settings_of: Ca
     assert (ladder.input, ladder.passes) == ("random", ("score",))
     assert (growth.input, growth.passes, growth.sizes) == ("random", ("score", "marginals"), ((6, 7), (8, 9)))
     assert settings_of("--size", "5x6").input == settings_of("--device", "cuda").input == "random"
-    asked = settings_of("ladder", "--matrix", "PAM250", "--pass", "marginals")
-    assert (asked.input, asked.matrix, asked.passes) == ("globins", "PAM250", ("marginals",))
-    asked = settings_of("--framework", "torch, jax,torch", "--variant", "vmap,,vmap", "--gap", "-2.5e-1")
-    assert (asked.frameworks, asked.variants, asked.arguments) == (("torch", "jax"), ("vmap",), {"gap": -0.25})
+    run = settings_of("ladder", "--matrix", "PAM250", "--pass", "marginals")
+    assert (run.input, run.matrix, run.passes) == ("globins", "PAM250", ("marginals",))
+    run = settings_of("--framework", "torch, jax,torch", "--variant", "vmap,,vmap", "--gap", "-2.5e-1")
+    assert (run.frameworks, run.variants, run.arguments) == (("torch", "jax"), ("vmap",), {"gap": -0.25})
 
 
 def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
@@ -184,16 +184,16 @@ def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settin
     values |= {"epochs": 7, "learning_rate": 0.5}
     values |= {"model": "encoder", "families": "/proteins", "seeds": 2, "checkpoints": "/kept"}
     for name, problem in PROBLEMS.items():
-        given, words = {}, []
+        typed, words = {}, []
         for key, argument in problem.arguments.items():
             option = key.replace("_", "-")
             is_flag = argument.parse is None
-            given[key] = not argument.default if is_flag else values[key]
+            typed[key] = not argument.default if is_flag else values[key]
             words += (
-                [f"--{option}" if given[key] else f"--no-{option}"] if is_flag else [f"--{option}", str(given[key])]
+                [f"--{option}" if typed[key] else f"--no-{option}"] if is_flag else [f"--{option}", str(typed[key])]
             )
         question = problem.question or "speed"
-        assert settings_of(question, "--problem", name, *words).arguments == given
+        assert settings_of(question, "--problem", name, *words).arguments == typed
         assert settings_of(question, "--problem", name).arguments == {}
 
 
@@ -202,11 +202,11 @@ def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settin
 
 def test_a_record_of_a_users_file_is_shown_without_the_file():
     problem = "no/such/mine.py"
-    asked = Settings(problem=problem, passes=("value",), input="random")
+    settings = Settings(problem=problem, passes=("value",), input="random")
     of = [replace(case("torch", name, "value"), problem=problem, input="data") for name in ("compiled", "eager")]
     slow = ended(of[0], "limit", "torch.compile failed: Unsupported (f(x))")
     facts = {"data": Facts("inputs(0): float32 (3,)", (3,), None, 1, {}, {"file": problem}, "5f" * 32)}
-    made = hand_made.record(slow, steady(of[1], 0.25, work=1), settings=asked, inputs=facts)
+    made = hand_made.record(slow, steady(of[1], 0.25, work=1), settings=settings, inputs=facts)
     printed = console_report(made)
     table = rows(printed)
     assert table["value", "PyTorch", "eager"]["calls/s"] == "4"
@@ -219,8 +219,8 @@ def test_a_record_of_a_users_file_is_shown_without_the_file():
 def recorded(tmp_path: Path) -> Path:
     """The file of a run that was not finished."""
     path = tmp_path / "recorded.json"
-    asked = Settings(passes=("score",), rounds=3, seed=7, batch=5, budget=60.0)
-    hand_made.record(FINE, settings=asked, finished=None).write(path)
+    settings = Settings(passes=("score",), rounds=3, seed=7, batch=5, budget=60.0)
+    hand_made.record(FINE, settings=settings, finished=None).write(path)
     return path
 
 
@@ -300,10 +300,10 @@ def end_with(monkeypatch: pytest.MonkeyPatch, folder: Path) -> End:
         monkeypatch.setattr(output_files, name, shortened)
 
     def end(*runs: Sequence[Step], asked: str = EVERY_FILE) -> Ended:
-        left = list(runs)
+        remaining = list(runs)
 
         def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
-            for step in left.pop(0):
+            for step in remaining.pop(0):
                 if isinstance(step, BaseException):
                     raise step
                 if callable(step):
@@ -345,12 +345,12 @@ def test_however_a_run_ends_it_is_told_and_what_was_found_is_printed_and_kept(
 ):
     done = end_with(steps)
     assert (done.code, "".join(done.err[-1:])) == (code, line)
-    found = [step for step in steps if isinstance(step, Result)]
-    assert (VERDICT in done.out.splitlines()) == bool(found)
-    assert sorted(path.name for path in (folder / "to").iterdir()) == ["page.html", "page.md", "run.json"] * bool(found)
-    if found:
-        assert Record.read(folder / "to/run.json").results == found
-        assert {(folder / "to" / name).read_text() for name in ("page.html", "page.md")} == {f"speed: {len(found)}"}
+    timed = [step for step in steps if isinstance(step, Result)]
+    assert (VERDICT in done.out.splitlines()) == bool(timed)
+    assert sorted(path.name for path in (folder / "to").iterdir()) == ["page.html", "page.md", "run.json"] * bool(timed)
+    if timed:
+        assert Record.read(folder / "to/run.json").results == timed
+        assert {(folder / "to" / name).read_text() for name in ("page.html", "page.md")} == {f"speed: {len(timed)}"}
 
 
 def test_a_second_question_that_cannot_be_asked_costs_no_answer_to_the_first(end_with: End):
@@ -425,14 +425,14 @@ def test_all_asks_the_questions_for_which_time_is_left_and_the_first_in_any_case
     done = end_with(*steps, asked=f"all --framework jax --budget {budget} --json records")
     records = {path.stem: Record.read(path) for path in (folder / "records").glob("*.json")}
     assert {name: record.settings.budget for name, record in records.items()} == expected
-    left = max(0.0, float(budget) - sum(seconds))
+    seconds_left = max(0.0, float(budget) - sum(seconds))
     assert done.err[-2:] == [f"not asked: {name}: it takes {QUESTIONS[name].default_budget:g} s of the budget, "
-                             f"{left:.0f} s are left" for name in ("growth", "shapes")]  # fmt: skip
+                             f"{seconds_left:.0f} s are left" for name in ("growth", "shapes")]  # fmt: skip
 
 
 def test_an_option_goes_to_the_questions_that_take_it():
     request, settings = parse(["all", "--size", "64x64"])
-    sizes = {each.question: each.size for each in settings}
+    sizes = {settings_of_one.question: settings_of_one.size for settings_of_one in settings}
     assert sizes["speed"] == (64, 64) and sizes["growth"] is None
     left_out = [line.split(":")[0] for line in request.left_out]
     assert left_out == ["graphs", "versions"] and [*sizes] == [name for name in QUESTIONS if name not in left_out]

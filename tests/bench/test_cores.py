@@ -60,9 +60,9 @@ def test_every_case_has_each_dtype_and_number_of_threads_and_is_absent_once(monk
 
 
 def test_the_inputs_have_the_dtypes_that_are_asked_for():
-    for asked in (DTYPES, DTYPES[1:]):
-        given = THREADS.inputs(replace(SMALL, dtype=",".join(asked)))
-        assert [(n, each.arrays["similarity"].dtype.name) for n, each in given.items()] == [(n, n) for n in asked]
+    for dtypes in (DTYPES, DTYPES[1:]):
+        inputs = THREADS.inputs(replace(SMALL, dtype=",".join(dtypes)))
+        assert [(n, one.arrays["similarity"].dtype.name) for n, one in inputs.items()] == [(n, n) for n in dtypes]
 
 
 def answer(*results: Result) -> Answer:
@@ -74,9 +74,9 @@ def answer(*results: Result) -> Answer:
 def timed(**seconds: tuple[float, ...]) -> list[Result]:
     """A case of each framework with 1, 2, 4 threads; seconds: by framework, of a call."""
     return [
-        right(case(framework, "vmap", input="float32", label=label_of(2**power)), *[each] * 5, workers=3)
+        right(case(framework, "vmap", input="float32", label=label_of(2**power)), *[of_power] * 5, workers=3)
         for framework, of_framework in seconds.items()
-        for power, each in enumerate(of_framework)
+        for power, of_power in enumerate(of_framework)
     ]
 
 
@@ -132,18 +132,18 @@ def pools(runner: CaseRunner, case: Case) -> dict[str, Any]:
 @needs_two_cores
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 def test_both_frameworks_compute_with_as_many_threads_as_the_label_says(monkeypatch: pytest.MonkeyPatch):
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    environments: dict[tuple[str, str], dict[str, Any]] = {}
 
     def measure(run: Run, cases: list[Case], inputs: Any) -> None:
         save_inputs(run, inputs)
-        for each in cases:
-            found[each.worker_key] = dict(run.ask_for_result("call", each, function=pools).details)
+        for one in cases:
+            environments[one.worker_key] = dict(run.ask_for_result("call", one, function=pools).details)
 
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of the workers
     monkeypatch.setattr(THREADS, "measure", measure)
     done = run_here("threads", *NUMPY[:4], "--variant", "wavefront", "--pass", "score", "--dtype", "float32")
     assert done.code == 0, done.err
-    assert found == {
+    assert environments == {
         (framework, label_of(count)): {"cores": usable_cores()[:count], "threads": count}
         for framework in ("jax", "torch")
         for count in counts_up_to(len(usable_cores()))
@@ -186,14 +186,14 @@ def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
 
 def test_shards_have_every_pair_once(tmp_path: Path):
     run, inputs = run_of(SMALL, tmp_path), PROCESSES.inputs(SMALL)
-    given: Any = inputs[BATCH]
-    cells = given.pair_lengths.prod(1)
+    batch: Any = inputs[BATCH]
+    cells = batch.pair_lengths.prod(1)
     assert (np.diff(cells) >= 0).all() and cells[0] < cells[-1] == 42  # ragged, in order
     write_inputs(run, inputs)
     shards = [np.load(tmp_path / f"{BATCH} {index} of 2.inputs", allow_pickle=True) for index in (0, 1)]
     assert all(isinstance(shard, AlignmentInputs) for shard in shards)
     every = np.concatenate([shard.similarity for shard in shards])
-    assert sorted(every.sum((1, 2))) == pytest.approx(sorted(given.similarity.sum((1, 2))))
+    assert sorted(every.sum((1, 2))) == pytest.approx(sorted(batch.similarity.sum((1, 2))))
 
 
 def test_a_step_has_the_pairs_of_a_batch_or_repeats_them_up_to_a_number():
@@ -220,8 +220,8 @@ def test_a_process_that_is_killed_ends_the_worker_with_its_name(tmp_path: Path):
     write_inputs(run_of(settings, tmp_path), PROCESSES.inputs(settings))
     command = PROCESSES.starts(settings)["torch", TWO].command
     assert command is not None
-    own = replace(settings, threads=1)
-    worker = Worker("torch", command, own, tmp_path, lambda: None, memory_share=0.5, environment={})
+    one_thread = replace(settings, threads=1)
+    worker = Worker("torch", command, one_thread, tmp_path, lambda: None, memory_share=0.5, environment={})
     try:
         worker.wait_until_ready()
         of = Case("torch", "fused", "score", False, BATCH, "smith_waterman", "cpu", "float32", TWO)
@@ -240,8 +240,8 @@ def test_a_process_that_is_killed_ends_the_worker_with_its_name(tmp_path: Path):
 @needs_two_cores
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_two_processes_measure_their_shards_and_train_together(framework: str, tmp_path: Path):
-    asked = ("--size", "6x7", "--batch", "5", "--pass", f"score,{STEP}", "--workers", "1", "--rounds", "1")
-    done, made = finished(tmp_path, "processes", "--framework", framework, *asked)
+    options = ("--size", "6x7", "--batch", "5", "--pass", f"score,{STEP}", "--workers", "1", "--rounds", "1")
+    done, made = finished(tmp_path, "processes", "--framework", framework, *options)
     labels = [r.case.label for r in made.results if r.case.pass_name == "score" and r.measured]
     assert labels == [ALL, ONE, TWO]
     (step,) = (r for r in made.results if (r.case.pass_name, r.case.input, r.case.label) == (STEP, BATCH, TWO))

@@ -52,15 +52,15 @@ def results(framework: str, seconds: Seconds, variant: str = "vmap", noise: int 
 
 def growth_of(*cases: list[Result]) -> Record:
     inputs = {size_text(size): facts(shape=size) for size in SIZES}
-    return record(*(result for own in cases for result in own), settings=SETTINGS, inputs=inputs)
+    return record(*(result for of_case in cases for result in of_case), settings=SETTINGS, inputs=inputs)
 
 
 def cells(made: Record) -> dict[str, str]:
     """The first lines of the cells in the first rows of both tables."""
-    found = {}
+    by_title = {}
     for table in (cost_table(made), first_call_table(made)):
-        found |= zip(table.headers, (cell.partition("\n")[0] for cell in table.rows[0]), strict=True)
-    return found
+        by_title |= zip(table.headers, (cell.partition("\n")[0] for cell in table.rows[0]), strict=True)
+    return by_title
 
 
 # what a case does
@@ -97,9 +97,9 @@ def seconds_of(size: Size) -> float:
 def fit(factors: Sequence[float] | np.ndarray, has_knee: bool = False, part: slice = slice(None)) -> Fit:
     """The fit of the known costs over a part of the sizes, each size's time times a factor."""
     times = [seconds_of(size) * factor for size, factor in zip(SIZES, factors, strict=True)]
-    found = fitted(NAMES[part], tuple(map(columns_of, SIZES))[part], tuple(times)[part], has_knee)
-    assert found is not None
-    return found
+    fit = fitted(NAMES[part], tuple(map(columns_of, SIZES))[part], tuple(times)[part], has_knee)
+    assert fit is not None
+    return fit
 
 
 def noise(generator: np.random.Generator) -> np.ndarray:
@@ -110,10 +110,10 @@ def test_intervals_cover_the_costs_and_the_times_of_sizes_that_were_not_seen():
     generator, draws = np.random.default_rng(0), 30
     covered, widths = np.zeros(4), []
     for _ in range(draws):
-        found = fit(noise(generator))
-        new = found.at(columns_of(NEW))
+        costs = fit(noise(generator))
+        new = costs.at(columns_of(NEW))
         truths = (*COSTS, seconds_of(NEW) * noise(generator)[0])
-        estimates = (*map(found.coefficient, range(3)), new)
+        estimates = (*map(costs.coefficient, range(3)), new)
         covered += [one.low <= truth <= one.high for one, truth in zip(estimates, truths, strict=True)]
         widths.append(new.high / new.value)
     assert (covered >= 0.85 * draws).all(), covered
@@ -121,8 +121,8 @@ def test_intervals_cover_the_costs_and_the_times_of_sizes_that_were_not_seen():
 
 
 def test_no_cost_is_negative():
-    found = fit([np.dot(columns_of(size), (CELL, -5e-7, 1e-3)) / seconds_of(size) for size in SIZES], has_knee=True)
-    estimate = found.coefficient(1)
+    sums = fit([np.dot(columns_of(size), (CELL, -5e-7, 1e-3)) / seconds_of(size) for size in SIZES], has_knee=True)
+    estimate = sums.coefficient(1)
     assert 0 <= estimate.value < 1e-9 and estimate.high < 1e-6
 
 
@@ -148,10 +148,10 @@ def test_a_ratio_needs_sizes_that_both_cases_have():
 
 
 def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen():
-    found = cells(growth_of(results("jax", FAST)))
+    by_title = cells(growth_of(results("jax", FAST)))
     costs = {"a call": "100 µs", "a step": "3.00 µs", "a cell": "20.0 ns", "a cell beyond\nthe caches": "–"}
     costs |= {"memory\nof a cell": "24.0 B", "compiling": "500 ms", "compiling\na step": "2.00 ms"}
-    assert found.items() >= (costs | {"error on sizes\nnot seen": "0%"}).items()
+    assert by_title.items() >= (costs | {"error on sizes\nnot seen": "0%"}).items()
 
 
 def test_sizes_without_a_peak_or_a_time_are_left_out():
@@ -178,8 +178,8 @@ def told(*cases: list[Result], about: str = "score, vmap") -> str:
 
 
 def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
-    found = told(results("jax", EARLY), results("torch", LATE))
-    assert found == "JAX up to 58,000 cells in a call, PyTorch from 66,000 on (asked from 16x16x16 to 16x482x482)."
+    sentences = told(results("jax", EARLY), results("torch", LATE))
+    assert sentences == "JAX up to 58,000 cells in a call, PyTorch from 66,000 on (asked from 16x16x16 to 16x482x482)."
 
 
 def test_a_framework_may_be_faster_or_the_same_throughout():

@@ -21,18 +21,18 @@ IMPORTS = {name: [node for node in ast.walk(ast.parse(path.read_text())) if isin
 
 def imports() -> dict[str, set[str]]:
     """The benchmark's modules that each one imports, those in functions included."""
-    found: dict[str, set[str]] = {}
+    graph: dict[str, set[str]] = {}
     for name, nodes in IMPORTS.items():
-        named = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
-        found[name] = {each if each in FILES else each.rpartition(".")[0] for each in named} & FILES.keys()
-    return found
+        modules = [f"{node.module}.{alias.name}" for node in nodes for alias in node.names]
+        graph[name] = {module if module in FILES else module.rpartition(".")[0] for module in modules} & FILES.keys()
+    return graph
 
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """The sets of modules of which each one leads to every other."""
     reached = {name: {name} for name in graph}
     for _ in graph:
-        reached = {name: own.union(*(reached[other] for other in graph[name])) for name, own in reached.items()}
+        reached = {name: targets.union(*(reached[other] for other in graph[name])) for name, targets in reached.items()}
     joined = {frozenset(o for o in reached[name] if name in reached[o]) for name in graph}
     return [set(group) for group in joined if len(group) > 1]
 
@@ -48,7 +48,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_no_module_imports_one_above_it():
-    above = [(name, other) for name, own in imports().items() for other in own
+    above = [(name, other) for name, targets in imports().items() for other in targets
              if level(other) > level(name)]  # fmt: skip
     assert above == []
 

@@ -67,8 +67,8 @@ def folder(tmp_path: Path) -> Path:
 def ask(folder: Path, *arguments: str) -> tuple[Ended, Record]:
     """A run of two seeds, and its record."""
     path = folder / "run.json"
-    given = ("--families", str(folder / "families"), "--seeds", "2", "--json", str(path), "--force")
-    ended = run_here("learning", *given, *arguments)
+    options = ("--families", str(folder / "families"), "--seeds", "2", "--json", str(path), "--force")
+    ended = run_here("learning", *options, *arguments)
     return ended, Record.read(path)
 
 

@@ -68,8 +68,8 @@ def test_a_warm_up_ends_when_times_have_settled_or_a_bound_is_reached(
 ):
     clock = Clock(*durations)
     monkeypatch.setattr(clock_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    found = warm_up(clock.call)
-    assert (found[0], clock.calls) == (settled, calls) and found[1] == (seconds or found[1])
+    outcome = warm_up(clock.call)
+    assert (outcome[0], clock.calls) == (settled, calls) and outcome[1] == (seconds or outcome[1])
 
 
 # memory and the machine
@@ -81,9 +81,9 @@ def test_peak_memory_of_a_call_is_above_what_was_in_use(monkeypatch: pytest.Monk
         pytest.skip("this system does not report the peak of a process")
     mebibyte = 2**20
     np.ones(64 * mebibyte, np.uint8).sum()  # an earlier peak
-    kept = np.ones(64 * mebibyte, np.uint8)  # and memory in use
+    in_use = np.ones(64 * mebibyte, np.uint8)  # and memory in use
     quiet = peak_bytes(lambda: None)
-    assert quiet is not None and quiet < 8 * mebibyte and kept.all()
+    assert quiet is not None and quiet < 8 * mebibyte and in_use.all()
     peak = peak_bytes(lambda: np.ones(64 * mebibyte, np.uint8).sum())  # freed before the end
     assert peak is not None and 60 * mebibyte < peak < 100 * mebibyte
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "file")
@@ -276,11 +276,11 @@ def test_a_setting_that_a_function_changes_is_seen_and_warned_of(name: str):
     before, (change, value) = backend.settings(), SETTINGS[name]
     change(value)
     try:
-        found = changed(before, backend.settings())
+        changes = changed(before, backend.settings())
     finally:
         change(None if "device" in name else before[name])
-    assert found.pop(name) == str(value)
-    assert set(found) <= {"torch._inductor.config.deterministic"}  # which PyTorch sets too
+    assert changes.pop(name) == str(value)
+    assert set(changes) <= {"torch._inductor.config.deterministic"}  # which PyTorch sets too
     (line,) = warnings({}, {name: str(value)})
     assert line.endswith(f" changed settings that change times: {name}={value}.")
     assert not changed(before, backend.settings())
@@ -289,20 +289,20 @@ def test_a_setting_that_a_function_changes_is_seen_and_warned_of(name: str):
 def test_settings_of_torch_compile_that_a_function_changes_are_seen():
     before = torch_impl.backend.settings()
     with torch._inductor.config.patch({"max_autotune": True, "cpp.threads": 3}):
-        found = changed(before, torch_impl.backend.settings())
-    assert found == {"torch._inductor.config.max_autotune": "True", "torch._inductor.config.cpp.threads": "3"}
+        changes = changed(before, torch_impl.backend.settings())
+    assert changes == {"torch._inductor.config.max_autotune": "True", "torch._inductor.config.cpp.threads": "3"}
     assert changed({"a": 1}, {"a": "/home/ann/x", "b": 2}) == {"a": "x"}  # b: of a module imported since
 
 
 def test_variables_are_recorded_and_those_that_change_times_warned_of(monkeypatch: pytest.MonkeyPatch):
-    given = {
+    variables_set = {
         "JAX_DEBUG_NANS": "1", "XLA_FLAGS": "--xla_dump_to=/home/ann/dump --x='/home/ann lee/my dump' --y=\"/a b/c\"",
         "JAX_PLATFORMS": "cpu", "LD_PRELOAD": "/usr/lib/libjemalloc.so.2", "NVIDIA_VISIBLE_DEVICES": "all",
         "EDITOR": "vi", "TORCH_HOME": r"/opt/my\ torch/here", "TORCHINDUCTOR_FREEZING": "1",
     }  # fmt: skip
     for name in recorded():
         monkeypatch.delenv(name)
-    for name, value in given.items():
+    for name, value in variables_set.items():
         monkeypatch.setenv(name, value)
     assert recorded() == {
         "JAX_DEBUG_NANS": "1", "LD_PRELOAD": "libjemalloc.so.2", "TORCH_HOME": "here",
@@ -372,7 +372,7 @@ def hashes_of(folder: Path, old: str = "", new: str = "") -> dict[str, str]:
         path.write_text(re.sub(old, new, text))
     devices = {"vmap": "cpu", "cell_loop": "cpu", "fused": "cpu", "fused on a GPU": "cuda"}
     names = {name: (name.split()[0], "smith_waterman", device) for name, device in devices.items()}
-    return {name: code_hash("jax", *asked, folder) for name, asked in names.items()}
+    return {name: code_hash("jax", *problem, folder) for name, problem in names.items()}
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,9 @@ class Accelerators:
 def largest(run: Any) -> int:
     made = AlignmentInputs("two pairs", np.zeros((2, 5, 4), np.float32), None)
     able = {"jax": Abilities("fused"), "torch": Abilities("fused", uncompiled_variants={"fused": "one operator"})}
-    found = largest_batches(run, {"5x4": replace(made, repeats=8), "3x3": made}, CASES, able)
-    assert found["3x3"].repeats == 1
-    return found["5x4"].repeats
+    fitting = largest_batches(run, {"5x4": replace(made, repeats=8), "3x3": made}, CASES, able)
+    assert fitting["3x3"].repeats == 1
+    return fitting["5x4"].repeats
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: in
 def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ended():
     run = Accelerators(jax=4, torch=2)
     largest(run)
-    jax, torch = (replace(each, variant="fused", compiled=each.framework == "jax") for each in CASES[-2:])
+    jax, torch = (replace(case, variant="fused", compiled=case.framework == "jax") for case in CASES[-2:])
     assert run.asked == [(jax, 8), (jax, 4), (torch, 4), (torch, 2)]
     assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
 
@@ -272,8 +272,8 @@ def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: p
     trial = made.results[0].details["trial"]
     assert trial["pairs"] == 5092 and trial["peak"] < 10**6
     assert "into 977 KiB fit 5,658 pairs in JAX fused" in ended.out
-    asked = [json.loads(line) for line in notes.read_text().splitlines()]
-    assert [share for _, what, share, *_ in asked if what == "share"][-1] == pytest.approx(1e6 / 2**30, abs=1e-6)
+    calls = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert [share for _, call, share, *_ in calls if call == "share"][-1] == pytest.approx(1e6 / 2**30, abs=1e-6)
     assert (
         run_here(*small, "--memory", "1GiB")
         .err[-1]

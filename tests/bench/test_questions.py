@@ -76,7 +76,7 @@ def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch:
     done = [json.loads(line)[1] for line in notes.read_text().splitlines()]
     timed = sum(block.calls for result in made.results for block in result.blocks if result.case.label == BETWEEN)
     assert done.count("multiply") == timed > 0
-    assert all(done[at + 1] == "call" for at, what in enumerate(done) if what == "multiply")
+    assert all(done[at + 1] == "call" for at, event in enumerate(done) if event == "multiply")
 
 
 # ladder
@@ -90,12 +90,12 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
         *(ended(of, status, "> 120 s") for of, status in zip(cases[1:], ("limit", "wrong", "failed"), strict=True)),
         right(case("jax", "fused", input="single"), 0.002, cold=0.125),
     ]
-    found = QUESTIONS["ladder"].answer(record(*results, settings=Settings("ladder", passes=("score",))))
-    assert {row[0]: [*row[1:]] for row in found.tables[0].rows} == {
+    answer = QUESTIONS["ladder"].answer(record(*results, settings=Settings("ladder", passes=("score",))))
+    assert {row[0]: [*row[1:]] for row in answer.tables[0].rows} == {
         "cell_loop": ["750 ms", "200 ms", "> 120 s", "–", "WRONG", "–", "FAILED", "–"],
         "fused": ["–", "–", "125 ms", "2.00 ms", *["–"] * 4],
     }
-    (gain,) = found.statements
+    (gain,) = answer.statements
     assert gain.text == "JAX from 200 ms (cell_loop, not compiled) to 2.00 ms (fused), 100 times as fast."
 
 
@@ -168,14 +168,14 @@ def test_the_benchmark_and_the_tests_stay_small():
 
 def smallest_first() -> list[Any]:
     """The recorded runs; those of a question but the smallest are slow."""
-    asked: set[str] = set()
-    found = []
+    sizes_tried: set[str] = set()
+    orders = []
     for path in sorted(RECORDED, key=lambda path: path.stat().st_size):
         question = json.loads(path.read_text())["settings"]["question"]
-        found.append(pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (question in asked)))
-        asked.add(question)
-    assert asked == QUESTIONS.keys() - {"graphs"}
-    return found
+        orders.append(pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (question in sizes_tried)))
+        sizes_tried.add(question)
+    assert sizes_tried == QUESTIONS.keys() - {"graphs"}
+    return orders
 
 
 @pytest.mark.parametrize("path", smallest_first())

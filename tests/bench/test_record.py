@@ -115,15 +115,15 @@ def test_the_load_by_other_programs_is_over_all_that_was_timed(generations: list
 
 
 def test_the_facts_of_an_input_are_what_it_holds():
-    given = AlignmentInputs(
+    inputs = AlignmentInputs(
         "two pairs",
         np.arange(12, dtype=np.float32).reshape(2, 2, 3),
         np.array([(2, 3), (1, 2)], np.int32),
         parameters={"gap": -1.0},
         options={"end": "any"},
     )
-    found = Facts.of(given)
-    assert found == Facts("two pairs", (2, 2, 3), 2, 8, {"gap": -1.0}, {"end": "any"}, found.sha256)
-    for other in (replace(given, similarity=given.similarity + np.float32(2**-10)), replace(given, lengths=None)):
-        assert Facts.of(other).sha256 != found.sha256
-    assert Facts.of(replace(given, text="other")).sha256 == found.sha256
+    facts = Facts.of(inputs)
+    assert facts == Facts("two pairs", (2, 2, 3), 2, 8, {"gap": -1.0}, {"end": "any"}, facts.sha256)
+    for other in (replace(inputs, similarity=inputs.similarity + np.float32(2**-10)), replace(inputs, lengths=None)):
+        assert Facts.of(other).sha256 != facts.sha256
+    assert Facts.of(replace(inputs, text="other")).sha256 == facts.sha256

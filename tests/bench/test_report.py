@@ -229,9 +229,9 @@ def test_winners_have_their_colour_and_plots_are_images_that_say_what_they_show(
     times = [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
     assert values(page_of("plain"), "alt") == ["How many times as fast the faster framework is", *times]
     assert values(page_of("ladder"), "alt") == [f"score, {name}: time of a call" for name in ("single", "batch")]
-    what = ("time of a call", "first call, caches empty", "peak memory of a call")
+    topics = ("time of a call", "first call, caches empty", "peak memory of a call")
     growth = page_of("growth")
-    assert values(growth, "alt") == [f"{pass_name}: {each}" for pass_name in ("score", "marginals") for each in what]
+    assert values(growth, "alt") == [f"{pass_name}: {one}" for pass_name in ("score", "marginals") for one in topics]
     for source in values(growth, "src"):
         svg = base64.b64decode(source.removeprefix("data:image/svg+xml;base64,"))
         assert minidom.parseString(svg).getElementsByTagName("svg")
@@ -267,8 +267,8 @@ def test_escaped_text_reads_as_it_was_written(text: str):
 def test_markdown_lets_no_markup_through_and_rows_have_as_many_cells_as_heads(name: str):
     text, hostile = markdown_report([recorded.EVERY_KIND[name]()]), recorded.HOSTILE
     rendered = READER.render(text)
-    known = "h1 h2 h3 p ul li strong br table thead tbody tr th td pre code"
-    assert set(re.findall(r"<(\w+)", rendered)) <= set(known.split())
+    tags = "h1 h2 h3 p ul li strong br table thead tbody tr th td pre code"
+    assert set(re.findall(r"<(\w+)", rendered)) <= set(tags.split())
     for table in re.findall(r"<table>.*?</table>", rendered, re.DOTALL):
         assert {row.count("<td") for row in table.split("</tr>")[1:-1]} == {table.count("<th>") + table.count("<th ")}
     if name == "hostile":
@@ -359,14 +359,14 @@ def test_a_case_that_one_run_did_not_measure_is_marked_and_not_compared(status: 
 def test_both_runs_are_described_and_the_summary_counts_a_case_that_is_missing():
     other = measured(OTHER, 0.25, 0.25, 0.25)
     old, new = run(ABOUT_250_MS, other), run(other, finished=None)
-    found = compare_runs(old, new)
-    old_head, new_head = found.report.head
+    changes = compare_runs(old, new)
+    old_head, new_head = changes.report.head
     assert old_head.startswith("old: 2026-05-04T10:00:00+00:00 to 2026-05-04T10:05:12+00:00, commit 0123456789abcdef: ")
     assert new_head.startswith("new: 2026-05-04T10:00:00+00:00 to its interruption, commit ")
-    assert found.report.diagnostics == [
+    assert changes.report.diagnostics == [
         "2 cases in the old run, 1 in the new one, 1 in both: 0 slower, 0 faster, 1 same, 1 missing"
     ]
-    assert [row[-3] for row in found.report.answer.tables[0].rows] == ["same", "missing"] and found.exit_code == 1
+    assert [row[-3] for row in changes.report.answer.tables[0].rows] == ["same", "missing"] and changes.exit_code == 1
     fewer = replace(new, settings=Settings(variants=("wavefront",)))  # it was not to measure the other case
     assert compare_runs(old, fewer).exit_code == 0
     assert compare_runs(Record("", Settings()), old).report.answer.tables == []

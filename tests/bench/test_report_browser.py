@@ -49,13 +49,13 @@ FAULTS = """() => {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    path_of_browser = next((path for name in names if (path := shutil.which(name))), None)
+    if path_of_browser is None:
         if os.environ.get("REQUIRE_BROWSER"):
             pytest.fail(f"REQUIRE_BROWSER is set, and there is none of {', '.join(names)}")
         pytest.skip("there is no Chromium here")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=OPTIONS)
+        started = playwright.chromium.launch(executable_path=path_of_browser, args=OPTIONS)
         yield started
         started.close()
 
@@ -104,8 +104,8 @@ PLANTED = {
 
 def test_faults_are_noticed(opened: Open):
     page, heard = opened(html_report([recorded.begun()]).replace("</body>", f"{''.join(PLANTED.values())}</body>"))
-    found = [*heard, *page.evaluate(FAULTS)]
-    assert all(any(fault in text for text in found) for fault in PLANTED), found
+    faults = [*heard, *page.evaluate(FAULTS)]
+    assert all(any(fault in text for text in faults) for fault in PLANTED), faults
 
 
 def test_a_wide_table_scrolls_in_its_own_frame_and_parts_have_roles(opened: Open):
@@ -117,8 +117,8 @@ def test_a_wide_table_scrolls_in_its_own_frame_and_parts_have_roles(opened: Open
     frame.focus()
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     frame.evaluate("frame => frame.scrollTo(frame.scrollWidth, 0)")
-    variant, left = frame.locator("td.sticky").first.bounding_box(), frame.bounding_box()
-    assert variant is not None and left is not None and abs(variant["x"] - left["x"]) < 3
+    variant, frame_box = frame.locator("td.sticky").first.bounding_box(), frame.bounding_box()
+    assert variant is not None and frame_box is not None and abs(variant["x"] - frame_box["x"]) < 3
 
 
 def test_a_dark_page_is_dark_and_so_are_its_plots(opened: Open):

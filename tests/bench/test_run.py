@@ -69,9 +69,9 @@ def simulate(
 
     def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
         begun.append((cases, end - clock.now))
-        for each in cases:
-            power = number % 3 if each.worker_key == ("jax", "1 thread") else 0
-            run.record.result(each).blocks += [Block.of(number, at, [scatter**power]) for at in range(7)]
+        for one in cases:
+            power = number % 3 if one.worker_key == ("jax", "1 thread") else 0
+            run.record.result(one).blocks += [Block.of(number, at, [scatter**power]) for at in range(7)]
         run.record.generations.append(Generation(number, 1.0, None))
         clock.now += seconds(run, cases)
         run.cached.update(cases)
@@ -91,12 +91,12 @@ def test_every_round_has_every_case_once_with_frameworks_side_by_side_and_the_ne
     orders = []
     for number, worker, seed in itertools.product((0, 2), (0, 1), (0, 1)):
         groups, following = (order(cases, Settings(seed=seed), worker, at) for at in (number, number + 1))
-        found = [*itertools.chain(*groups)]
-        assert len(found) == len(cases) and set(found) == set(cases)
-        assert [*itertools.chain(*following)] == found[::-1]
+        order_of_round = [*itertools.chain(*groups)]
+        assert len(order_of_round) == len(cases) and set(order_of_round) == set(cases)
+        assert [*itertools.chain(*following)] == order_of_round[::-1]
         for group in groups:
             assert {one.framework for one in group} == {"jax", "torch"} and len({one.group for one in group}) == 1
-        orders.append(tuple(found))
+        orders.append(tuple(order_of_round))
     assert len(set(orders)) == len(orders)
     labelled = [case("jax", variant, label=label) for variant in ("vmap", "fused") for label in "AB"]
     assert all(sorted(one.label for one in group) == ["A", "B"] for group in order(labelled, Settings(), 0, 0))
@@ -132,11 +132,11 @@ def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
     assert len(counts) == len(costs) and all(least <= count <= rounds for count in counts)
     by_cost = [count for _, count in sorted(zip(costs, counts, strict=True), key=lambda pair: (pair[0], -pair[1]))]
     assert by_cost == sorted(by_cost, reverse=True)
-    left = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))
-    assert left >= -1e-9 * abs(seconds) or counts == [least if cost else rounds for cost in costs]
+    remaining = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))
+    assert remaining >= -1e-9 * abs(seconds) or counts == [least if cost else rounds for cost in costs]
     # not even one more round of each group that has fewer would fit
     fewer = [cost for cost, count in zip(costs, counts, strict=True) if count < rounds]
-    assert not fewer or left < sum(fewer) * (1 + 1e-6)
+    assert not fewer or remaining < sum(fewer) * (1 + 1e-6)
     assert rounds_that_fit([1.0, 9.0], [7, 5], 12, 0.0) == [7, 5]
 
 
@@ -152,8 +152,8 @@ def test_a_cell_is_left_alone_when_it_is_clear():
 
 
 def precise(*results: Result, precision: float = 0.02) -> bool:
-    wanted = Settings(passes=("score",), precision=precision)
-    return is_precise(QUESTIONS["speed"].deciding(record(*results, settings=wanted)), wanted)
+    settings = Settings(passes=("score",), precision=precision)
+    return is_precise(QUESTIONS["speed"].deciding(record(*results, settings=settings)), settings)
 
 
 def test_the_ratio_of_two_frameworks_and_the_time_of_one_must_be_precise():
@@ -178,7 +178,7 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
 
     def reasons(pass_name: str) -> list[str | None]:
         cases = [replace(result.case, pass_name=pass_name) for result in made.results]
-        return [limit_exceeded_with_less_work(made, each) for each in cases]
+        return [limit_exceeded_with_less_work(made, case) for case in cases]
 
     assert reasons("score") == [None] * 3
     middle.status, middle.reason = "limit", "> 120 s"
@@ -217,7 +217,7 @@ def timed_by(number: int, **asked: Any) -> list[Case]:
     """The cases that worker `number` times where `vmap` was timed by the first one only, as it takes seconds."""
     seconds = {FAST: 0.01, SLOW: 0.03, FAR_SLOWER: 5.0, OTHER: 0.02, OTHERS_SLOW: 0.06}
     results = [
-        right(each, *[value] * 5, workers=1 if each is FAR_SLOWER else number) for each, value in seconds.items()
+        right(case, *[value] * 5, workers=1 if case is FAR_SLOWER else number) for case, value in seconds.items()
     ]
     return _next_cases(run_of(record(*results, settings=Settings(**asked))), TIMED, number)[0]
 
@@ -236,18 +236,18 @@ def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(m
 
 def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monkeypatch: pytest.MonkeyPatch):
     costs = {FAST: 0.5, SLOW: 0.25, FAR_SLOWER: 1000.0}
-    run = run_of(record(*(right(each, 0.1, cold=seconds, new_shapes=[[seconds]]) for each, seconds in costs.items())))
-    asked: list[tuple[str, Any]] = []
+    run = run_of(record(*(right(case, 0.1, cold=seconds, new_shapes=[[seconds]]) for case, seconds in costs.items())))
+    commands: list[tuple[str, Any]] = []
 
     def ask(do: str, case: Any, **_: Any) -> Reply:
-        asked.append((do, case))
+        commands.append((do, case))
         if (do, case) == ("cold", FAST):
             return Reply("wrong", "score off", {"gate": None})
         return Reply("ok", None, {"cold": Compilation(0.75), "new_shapes": [0.5, 0.125]})
 
     monkeypatch.setattr(run, "ask", ask)
     repeat_first_calls(run, list(costs), 2, 100.0, 100.0)
-    assert asked == [("cold", SLOW), ("new_shapes", SLOW), ("cold", FAST)]
+    assert commands == [("cold", SLOW), ("new_shapes", SLOW), ("cold", FAST)]
     slow, fast = run.record.result(SLOW), run.record.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
@@ -262,7 +262,7 @@ def test_a_quick_run_plans_three_processes_without_repeats(
 ):
     """A process takes 15 seconds, and 35 of 60 are left."""
     clock.now = 25.0
-    made = record(*(right(each, cold=0.5) for each in TIMED), settings=Settings(quick=quick, budget=60.0))
+    made = record(*(right(case, cold=0.5) for case in TIMED), settings=Settings(quick=quick, budget=60.0))
     begun = simulate(monkeypatch, clock, lambda *_: 15.0)
     repeated: list[float] = []
     monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-2]))
@@ -277,7 +277,7 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     """An hour is over, and a first call takes 2 s."""
     clock.now = 3600.0
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
-    made = record(*(right(each, 0.1, warm=[seconds]) for each, seconds in warm.items()))
+    made = record(*(right(case, 0.1, warm=[seconds]) for case, seconds in warm.items()))
     run = run_of(made, start=0.0)
     rounds: list[tuple[set[Case], float]] = []
 
@@ -319,8 +319,8 @@ def measured(*results: Result, **asked: Any) -> tuple[list[tuple[int, float]], R
 
     def measure(part: Sequence[Case], number: int, seconds: float) -> None:
         begun.append((number, seconds))
-        for each in part:
-            made.result(each).details["processes"] = [0] * (number + 1)
+        for one in part:
+            made.result(one).details["processes"] = [0] * (number + 1)
 
     measure_in_processes(run_of(made), [Group([BOTH])], measure, "processes")
     return begun, made
@@ -329,13 +329,13 @@ def measured(*results: Result, **asked: Any) -> tuple[list[tuple[int, float]], R
 def test_processes_are_made_up_to_three_or_a_number_or_the_end_of_the_budget():
     over = ended(BOTH[1], "limit", "too large")
     over_and_done = Result(BOTH[0], details={"processes": [0] * 3}), over
-    for results, asked, numbers in (
+    for results, options, numbers in (
         ((Result(BOTH[0]), over), {}, [0, 1, 2]),
         (over_and_done, {}, []),  # it does not repeat the processes of others
-        ([ended(each, "limit", NO_ROOM) for each in BOTH], {}, [0, 1, 2]),  # as a run that is resumed finds it
+        ([ended(one, "limit", NO_ROOM) for one in BOTH], {}, [0, 1, 2]),  # as a run that is resumed finds it
         (map(Result, BOTH), {"workers": 4, "budget": 8.0}, [0, 1, 2, 3]),
     ):
-        begun, made = measured(*results, **asked)
+        begun, made = measured(*results, **options)
         assert [number for number, _ in begun] == numbers and not made.notes
         assert {result.status for result in made.results if result is not over} == {"ok"}
     assert [seconds for _, seconds in begun] == pytest.approx([2.0] * 4)
@@ -398,7 +398,7 @@ def test_a_short_run_times_the_fastest_rung_and_says_what_it_had_no_room_for(tim
 class FakeWorker:
     """Does at once what it is asked."""
 
-    alive, stopped, asked = True, False, 0
+    alive, stopped, commands = True, False, 0
     compiler_start_seconds, memory = None, None
     settings, environment = {"jax_x": "1"}, {"cores": [0, 1]}
     do_not_start: list[Unavailable]  # the reasons for the next ones

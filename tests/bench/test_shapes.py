@@ -37,7 +37,7 @@ def stream_of(settings: Settings) -> AlignmentInputs:
 
 
 def batches_of(stream: AlignmentInputs) -> list[AlignmentInputs]:
-    return [pairs_of(stream, own) for own in np.arange(stream.pairs).reshape(shapes.BATCHES, -1)]
+    return [pairs_of(stream, pairs) for pairs in np.arange(stream.pairs).reshape(shapes.BATCHES, -1)]
 
 
 @pytest.fixture
@@ -118,16 +118,16 @@ def test_a_stream_ends_when_its_share_of_the_budget_is_spent(
     results = finished(tmp_path, "shapes", *NUMPY, "--budget", "0.1")[1].results
     streams = [list(map(len, result.details.get("seconds", []))) for result in results]
     assert len(streams) == 4 + 6 and {*map(tuple, streams)} == {(1,), ()}
-    assert {r.reason for r, own in zip(results, streams, strict=True) if not own} == {"the budget had no room for it"}
+    assert {r.reason for r, one in zip(results, streams, strict=True) if not one} == {"the budget had no room for it"}
 
 
 @pytest.mark.parametrize("label", ["dynamic", "as is"])
 def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, four_batches: None, label: str):
-    asked: list[bool] = []
+    dynamic_flags: list[bool] = []
 
     class Asked(Backend):
         def call_of(self, *given: Any, dynamic: bool = False, **options: Any) -> Any:
-            asked.append(dynamic)
+            dynamic_flags.append(dynamic)
             return super().call_of(*given, **options)
 
     batches = batches_of(stream_of(SMALL))
@@ -138,10 +138,10 @@ def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, 
     events: list[str] = []
     runner = CaseRunner(Asked("torch"), tmp_path, lambda event, **_: events.append(event))
     of = case("torch", "vmap", "marginals", label=label)
-    found = timed_stream(runner, of, [[*batch.shape[1:]] for batch in batches], 60.0)
-    assert asked == [label == "dynamic"]
+    measured = timed_stream(runner, of, [[*batch.shape[1:]] for batch in batches], 60.0)
+    assert dynamic_flags == [label == "dynamic"]
     assert events == ["setup_starts", "setup_ended", *["step"] * 4]  # each batch may take as long as a compilation
-    assert [len(again) for again in found["again"]] == [4] * LEAST_ROUNDS and found["gate"].pairs == 3
+    assert [len(again) for again in measured["again"]] == [4] * LEAST_ROUNDS and measured["gate"].pairs == 3
 
 
 @pytest.mark.slow
@@ -150,8 +150,8 @@ def test_both_frameworks_compile_once_for_each_shape_that_they_get(
 ):
     labels = {"as is": WorkerStart(), "multiples of 16": WorkerStart()}
     monkeypatch.setattr(QUESTIONS["shapes"], "labels", labels)
-    asked = ("--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
-    results = finished(tmp_path, "shapes", *asked)[1].results
+    options = ("--size", "24x33", "--batch", "3", "--variant", "fused", "--workers", "1")
+    results = finished(tmp_path, "shapes", *options)[1].results
     assert len(results) == 4
     for result in results:
         new = [number for number in result.details["compiles_at"] if number < 4]
@@ -166,10 +166,10 @@ def test_compilations_are_counted_the_same_way_and_dynamic_shapes_need_two(
 ):
     monkeypatch.setattr(torch_impl.backend, "compile_function", partial(torch_compiled, backend="eager"))  # fast
     backend.forget_compiled()  # PyTorch remembers which sizes of a line of code have changed
-    function, found = backend.pass_function("score", lambda x: 2 * x, compiled=True, dynamic=dynamic), []
+    function, counts = backend.pass_function("score", lambda x: 2 * x, compiled=True, dynamic=dynamic), []
     for length in (3, 4, 3, 5):
         array = backend.to_device(np.ones(length, np.float32), "cpu")
         with backend.compile_times() as times:
             function(array)
-        found.append(times.compilations)
-    assert found == ([1, 1, 0, 0] if dynamic and backend is torch_impl.backend else [1, 1, 0, 1])
+        counts.append(times.compilations)
+    assert counts == ([1, 1, 0, 0] if dynamic and backend is torch_impl.backend else [1, 1, 0, 1])

@@ -42,16 +42,16 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("ratios", "text", "sentence"), ANSWERS)
 def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], text: str, sentence: str):
-    found = compare([of("jax", [[1.0] * 20] * len(ratios)), of("torch", [[ratio] * 20 for ratio in ratios])])
-    names = [f"{FRAMEWORKS[name]} (vmap, {duration(found.time(result).value)} per call)"
-             for name in FRAMEWORKS for result in found.results if result.case.framework == name]  # fmt: skip
-    assert (found.text, found.sentence) == (text, sentence.format(*names))
+    comparison = compare([of("jax", [[1.0] * 20] * len(ratios)), of("torch", [[ratio] * 20 for ratio in ratios])])
+    names = [f"{FRAMEWORKS[name]} (vmap, {duration(comparison.time(result).value)} per call)"
+             for name in FRAMEWORKS for result in comparison.results if result.case.framework == name]  # fmt: skip
+    assert (comparison.text, comparison.sentence) == (text, sentence.format(*names))
 
 
 def test_a_single_framework_shows_its_time_or_nothing():
-    found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
-    assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
-    assert found.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
+    only = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
+    assert (only.ratio, only.text) == (None, "PyTorch only\n(200 ms)")
+    assert only.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
     assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
 
 
@@ -66,8 +66,8 @@ def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order()
     # JAX has the smaller median, thanks to rounds that PyTorch was not in
     jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 3), of("torch", [[1.5, 1.5]] * 3)
     assert jax.time.value < torch.time.value
-    found = compare([jax, torch])
-    assert found.results == (torch, jax) and found.text.startswith("PyTorch 1.33×")
+    comparison = compare([jax, torch])
+    assert comparison.results == (torch, jax) and comparison.text.startswith("PyTorch 1.33×")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order()
     ],
 )
 def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold: list[float | None], text: str):
-    found = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
-    assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
+    comparison = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
+    assert break_even_text(comparison, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
 
 
 def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
@@ -93,7 +93,7 @@ def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win
     slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
     made = record(best, close, slower, steady(case("torch", "vmap"), 9.0), Result(case("torch", "fused")),
                   settings=ONE_PASS)  # fmt: skip
-    assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
+    assert {(contender.framework, contender.variant) for contender in QUESTIONS["growth"].contenders(made)} == {
         ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
     }  # fmt: skip
 
@@ -106,14 +106,14 @@ def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
     inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
     jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
     made = record(jax, torch, settings=ONE_PASS, inputs=inputs)
-    (found,) = verdicts(made).values()
-    assert found.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in found.sentence
+    (comparison,) = verdicts(made).values()
+    assert comparison.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in comparison.sentence
     assert SPEED.contenders(made) == {jax.case, torch.case}
     ((_, wall, device, *_),) = (row for table in SPEED.answer(made).tables[:1] for row in table.rows)
     assert wall.startswith("JAX 2.00×") and device.startswith("PyTorch 3.00×")  # the one that decides stands first
     made.results[1] = with_device_times("torch", 0.1)
-    (found,) = verdicts(made).values()
-    assert found.text.startswith("PyTorch 3.00×") and "device time" not in found.sentence
+    (comparison,) = verdicts(made).values()
+    assert comparison.text.startswith("PyTorch 3.00×") and "device time" not in comparison.sentence
 
 
 # the default question
@@ -136,10 +136,10 @@ def test_cases_of_a_cell_that_is_not_settled_are_timed_further():
     fast = both("fused", 0.010, 0.020)
     slow = [right(case("jax", "vmap"), 0.1, workers=4), right(case("torch", "vmap"), 0.1)]
     slow[1].blocks = blocks_of_workers(0.07, 0.09, 0.11, 0.13, rounds=1)
-    wanted = SPEED.contenders(record(*fast, *slow, settings=ONE_PASS))
-    assert {found.variant for found in wanted} == {"fused", "vmap"}
-    wanted = SPEED.contenders(record(*fast, *both("vmap", 0.1, 0.2), settings=ONE_PASS))
-    assert {found.variant for found in wanted} == {"fused"}
+    contenders = SPEED.contenders(record(*fast, *slow, settings=ONE_PASS))
+    assert {contender.variant for contender in contenders} == {"fused", "vmap"}
+    contenders = SPEED.contenders(record(*fast, *both("vmap", 0.1, 0.2), settings=ONE_PASS))
+    assert {contender.variant for contender in contenders} == {"fused"}
 
 
 def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone():
@@ -149,9 +149,9 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
         steady(case("jax", "wavefront"), 0.1),
         ended(case("torch", "wavefront"), "wrong", "score off", blocks=blocks([1e-6] * 5, 4)),
     ]
-    found = rows(answer(*results).tables[0])
-    assert list(found) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
-    assert found["wavefront"] == ["JAX only\n(100 ms)"]
+    by_variant = rows(answer(*results).tables[0])
+    assert list(by_variant) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
+    assert by_variant["wavefront"] == ["JAX only\n(100 ms)"]
     assert answer(results[0]).tables == []
 
 
@@ -178,9 +178,9 @@ def test_a_sentence_of_speed_compares_the_fastest_cases_and_times_the_others():
 
 def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
     loops = [steady(case(name, "diagonal_loop", compiled=False), 0.3) for name in ("torch", "jax")]
-    found = rows(answer(*both("vmap", 0.1, 0.2), *loops).tables[0])
-    assert [*found] == ["vmap / diagonal_loop", "diagonal_loop", "vmap"]
-    assert found["vmap / diagonal_loop"][0].startswith("JAX 3.00×")
+    by_variant = rows(answer(*both("vmap", 0.1, 0.2), *loops).tables[0])
+    assert [*by_variant] == ["vmap / diagonal_loop", "diagonal_loop", "vmap"]
+    assert by_variant["vmap / diagonal_loop"][0].startswith("JAX 3.00×")
 
 
 def test_one_kernel_in_both_frameworks_makes_no_difference_below_10_percent():
@@ -191,7 +191,7 @@ def test_one_kernel_in_both_frameworks_makes_no_difference_below_10_percent():
 def test_before_rounds_speed_answers_from_the_calls_right_after_the_first():
     timed = [*both("vmap", 0.1, 0.2), steady(case("jax", "fused"), 0.1)]
     results = [replace(result, early_seconds=result.time.value, blocks=[]) for result in timed]
-    found = answer(*results, finished=None)
-    cells = {variant: cells[0] for variant, cells in rows(found.tables[0]).items()}
+    before_rounds = answer(*results, finished=None)
+    cells = {variant: cells[0] for variant, cells in rows(before_rounds.tables[0]).items()}
     assert cells == {"vmap": "JAX about 2×\n(1 process)", "fused": "JAX only\n(100 ms)"}
     assert " is about 2 times as fast as " in answer(*results[:2], finished=None).statements[0].text

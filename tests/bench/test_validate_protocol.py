@@ -27,7 +27,7 @@ class FakeProtocol:
     honest: dict[int, float] = field(default_factory=dict)  # seed -> that factor; 1 for the others
     misses: bool = False  # whether a slowdown does not show
     fails: bool = False
-    asked: list[tuple[bool, Settings]] = field(default_factory=list)
+    runs: list[tuple[bool, Settings]] = field(default_factory=list)
 
     def measure(self, plan: Plan, record: Record, *_: Any) -> None:
         labels = {label: start for (_, label), start in plan.starts.items()}
@@ -51,13 +51,13 @@ def validated(monkeypatch: pytest.MonkeyPatch, protocol: FakeProtocol, *argument
 def test_every_case_is_compared_with_itself_by_the_protocol_that_users_get(monkeypatch):
     protocol = FakeProtocol()
     assert validated(monkeypatch, protocol, "--runs", "3", "--power-runs", "2") == 0
-    assert [(slowed, asked.seed, asked.variants, asked.budget) for slowed, asked in protocol.asked] == [
+    assert [(slowed, settings.seed, settings.variants, settings.budget) for slowed, settings in protocol.asked] == [
         *((False, seed, ("wavefront", "fused"), 100.0) for seed in range(3)),
         *((True, seed, ("fused",), 450.0) for seed in range(2)),
     ]
-    for _, asked in protocol.asked:
-        own = {name: getattr(asked, name) for name in ("input", "variants", "budget", "threads", "seed")}
-        assert asked == replace(Settings(), **own)
+    for _, settings in protocol.asked:
+        fields_given = {name: getattr(settings, name) for name in ("input", "variants", "budget", "threads", "seed")}
+        assert settings == replace(Settings(), **fields_given)
 
 
 def test_comparisons_are_counted_printed_and_written(monkeypatch, tmp_path, capsys):
@@ -67,12 +67,12 @@ def test_comparisons_are_counted_printed_and_written(monkeypatch, tmp_path, caps
     out = capsys.readouterr().out
     assert "A/A test: 4 false positives in 8 comparisons\n  JAX wavefront score, seed 1: 1.0300, 95% interval " in out
     assert "power test, 5%: 2 of 2 detected; missed:\n" in out
-    found = json.loads(path.read_text())
-    assert [len(found[kind]) for kind in ("a_a", "power")] == [8, 2]
-    row = found["a_a"][4]
+    written = json.loads(path.read_text())
+    assert [len(written[kind]) for kind in ("a_a", "power")] == [8, 2]
+    row = written["a_a"][4]
     assert (row["case"], row["seed"], row["rounds"]) == ("JAX wavefront score", 1, [[1.03] * 5] * 4)
     assert [row["ratio"], row["low"], row["high"]] == pytest.approx([1.03, 1.0217, 1.0384], abs=1e-4)
-    assert found["power"][0]["ratio"] == pytest.approx(1.05)
+    assert written["power"][0]["ratio"] == pytest.approx(1.05)
 
 
 @pytest.mark.parametrize(("different", "code"), [(1, 0), (2, 1)])

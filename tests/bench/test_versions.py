@@ -31,8 +31,8 @@ def answer(*results: Result) -> Answer:
 
 
 def changes(made: Answer, header: str, table: int = 0) -> list[str]:
-    found = made.tables[table]
-    return [row[found.headers.index(f"{header}\nnew / old")].partition("\n")[0] for row in found.rows]
+    shown = made.tables[table]
+    return [row[shown.headers.index(f"{header}\nnew / old")].partition("\n")[0] for row in shown.rows]
 
 
 def test_each_framework_has_a_table_of_its_versions_against_its_oldest():
@@ -70,7 +70,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def labels(*pythons: str) -> list[str]:
-    return [f"{each.framework} {each.label}" for each in every_version(replace(ASKED, pythons=pythons))]
+    return [f"{one.framework} {one.label}" for one in every_version(replace(ASKED, pythons=pythons))]
 
 
 def test_this_interpreter_is_compared_with_the_only_one_named_or_several_are(installed: dict[str, str]):
@@ -80,8 +80,8 @@ def test_this_interpreter_is_compared_with_the_only_one_named_or_several_are(ins
     with pytest.raises(UnusableInput, match=r"two interpreters are called PyTorch 2\.10\.0\+cpu: .*NAME:torch=PATH"):
         labels("torch=/same")
     assert labels("mine:torch=/same") == ["torch mine", "torch 2.10.0+cpu"]
-    other, own = every_version(replace(ASKED, pythons=("mine:torch=/same",)))
-    assert own.command is None and other.command is not None and other.command[0] == "/same"
+    other, this = every_version(replace(ASKED, pythons=("mine:torch=/same",)))
+    assert this.command is None and other.command is not None and other.command[0] == "/same"
     assert other.about == "PyTorch mine, which is 2.10.0+cpu: in Python 3.11.7 with NumPy 2.4.6"
     del installed[sys.executable]
     with pytest.raises(UnusableInput, match="No module named 'torch'"):
@@ -129,13 +129,13 @@ FEW = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "
 def test_a_run_starts_workers_in_both_interpreters_and_can_be_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     use_numpy_workers(monkeypatch)
     python = other_python(tmp_path)
-    asked = (*FEW, "--workers", "1", "--rounds", "2", "--python", f"other:jax={python}")
-    ended, made = finished(tmp_path, "versions", *asked)
-    other, own = (result.case.label for result in made.results)
+    options = (*FEW, "--workers", "1", "--rounds", "2", "--python", f"other:jax={python}")
+    ended, made = finished(tmp_path, "versions", *options)
+    other, this = (result.case.label for result in made.results)
     assert other == "other" and all(len(result.blocks) == 2 for result in made.results)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert sum("numpy_worker.py" in line for line in calls) == 2  # first calls, and rounds
-    assert VERSIONS.answer(made).tables[0].title == f"{own} against other"
+    assert VERSIONS.answer(made).tables[0].title == f"{this} against other"
     line = made.environment["interpreters"][0]
     assert line.startswith("JAX other, which is ") and line in ended.out
     made.settings = replace(made.settings, workers=2)

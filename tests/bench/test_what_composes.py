@@ -49,24 +49,24 @@ SECOND, THIRD = "autograd twice, create_graph", "autograd three times, create_gr
 
 def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
     both: tuple[Any, Any] = ("smith_waterman", "free_gap")
-    found = answer(
+    shown = answer(
         *(tried("torch", "vmap", p, second_derivative=raises(OWN.format("vmap"))) for p in both),
         *(tried("torch", "scan_cond", p, second_derivative=raises(OWN.format("scan_cond"))) for p in both),
         tried("torch", "fused", export=raises("ValueError: no")),
         tried("torch", "fused", "free_gap", third_derivative={"outcome": "limit", "text": "> 120 s"}),
         absent=[Absence("torch", "PyTorch cuda_graph score, not compiled", "no CUDA device")],
     )
-    table, errors = found.tables
+    table, errors = shown.tables
     assert table.headers == ("transform", "scan\ncond", "vmap", "fused")
-    assert cells(found, SECOND) == ["E1", "E1", "yes"]
-    assert cells(found, "export") == ["yes", "yes", "E2 / yes"]
-    assert cells(found, THIRD) == ["yes", "yes", "yes / > 120 s"]
+    assert cells(shown, SECOND) == ["E1", "E1", "yes"]
+    assert cells(shown, "export") == ["yes", "yes", "E2 / yes"]
+    assert cells(shown, THIRD) == ["yes", "yes", "yes / > 120 s"]
     assert errors.rows == [
         ("E1", "scan_cond,\nvmap", "CannotDifferentiate: variant … is right to first order only"),
         ("E2", "fused, for\nsmith_waterman", "ValueError: no"),
     ]
     assert table.below[-1] == "Not built: PyTorch cuda_graph score, not compiled: no CUDA device."
-    assert dict(found.statements)["PyTorch"] == f"take fused; for {THIRD}, export take vmap."
+    assert dict(shown.statements)["PyTorch"] == f"take fused; for {THIRD}, export take vmap."
     most = [tried("jax", "vmap", problem, export=raises("ValueError: no")) for problem in ("a", "b")]
     assert answer(*most, tried("jax", "vmap", "c")).tables[1].rows[0][1] == "vmap, not\nfor c"
 
@@ -81,12 +81,12 @@ def test_a_wrong_transform_and_one_that_was_not_tried_are_told():
     result = tried("jax", "fused", vmap={"outcome": "wrong", "text": "off by 1"})
     result = dataclasses.replace(result, status="wrong", reason="vmap: off by 1")
     del result.details["outcomes"]["export"]
-    found = answer(result)
-    assert cells(found, "vmap") == ["WRONG"] and cells(found, "export") == ["–"]
-    assert found.statements[0] == ("WRONG", "JAX fused score, smith_waterman, not compiled: vmap: off by 1")
-    told = found.statements[1].text
-    assert told.startswith("of what was tried: take fused") and told.endswith("none of these rungs does vmap.")
-    below = found.tables[0].below
+    shown = answer(result)
+    assert cells(shown, "vmap") == ["WRONG"] and cells(shown, "export") == ["–"]
+    assert shown.statements[0] == ("WRONG", "JAX fused score, smith_waterman, not compiled: vmap: off by 1")
+    said = shown.statements[1].text
+    assert said.startswith("of what was tried: take fused") and said.endswith("none of these rungs does vmap.")
+    below = shown.tables[0].below
     assert "Not all of it was tried for smith_waterman in the time: fused." in below
     assert "Not all of it was tried for free_gap in the time: fused." in below
     assert answer().tables == []
@@ -111,15 +111,15 @@ def run_transforms(*arguments: str) -> Ended:
 
 def test_a_run_tries_every_transform_and_again_what_failed_when_resumed(pretended: list[Any], tmp_path: Path):
     path, page = tmp_path / "run.json", tmp_path / "run.html"
-    asked = ("--variant", "vmap,fused", "--problem", "free_gap", "--compile-limit", "1")
-    ended = run_transforms(*asked, "--json", str(path), "--report", str(page))
+    options = ("--variant", "vmap,fused", "--problem", "free_gap", "--compile-limit", "1")
+    ended = run_transforms(*options, "--json", str(path), "--report", str(page))
     assert ended.code == 1
     made = Record.read(path)
     assert [(r.case.framework, r.case.variant, r.status) for r in made.results] == [
         ("jax", "vmap", "wrong"), ("torch", "vmap", "failed"), ("jax", "fused", "wrong"), ("torch", "fused", "failed"),
     ]  # fmt: skip
     for result in made.results:
-        outcomes = {name: own["outcome"] for name, own in result.details["outcomes"].items()}
+        outcomes = {name: outcome["outcome"] for name, outcome in result.details["outcomes"].items()}
         of_export = "wrong" if result.case.framework == "jax" else "right"
         assert outcomes == dict(
             zip(FATES, ("right", "failed", "raises", "raises", "limit", of_export, "right"), strict=True)
@@ -144,12 +144,12 @@ def test_a_run_tries_every_transform_and_again_what_failed_when_resumed(pretende
 @pytest.mark.slow
 def test_a_transform_that_the_budget_has_no_room_for_is_not_tried(pretended: list[Any], tmp_path: Path):
     path = tmp_path / "run.json"
-    asked = ("--variant", "fused", "--framework", "jax", "--compile-limit", "30", "--budget", "12")
-    ended = run_transforms(*asked, "--json", str(path))
-    first, *others = Record.read(path).results
+    options = ("--variant", "fused", "--framework", "jax", "--compile-limit", "30", "--budget", "12")
+    ended = run_transforms(*options, "--json", str(path))
+    first, *later = Record.read(path).results
     assert list(first.details["outcomes"]) == list(FATES[:4])  # the next one takes a minute
-    assert [result.case.problem for result in others] == ["smith_waterman_affine", "free_gap", "needleman_wunsch"]
-    assert not any(result.details for result in others)
+    assert [result.case.problem for result in later] == ["smith_waterman_affine", "free_gap", "needleman_wunsch"]
+    assert not any(result.details for result in later)
     assert "Not all of it was tried for needleman_wunsch in the time: fused." in ended.out
 
 
@@ -161,11 +161,11 @@ def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_
         transforms, "wanted", lambda *given: {k: v + (k == scores) for k, v in real(*given).items()}
     )
     path = tmp_path / "run.json"
-    asked = ("--variant", "fused", "--problem", "free_gap", "--framework", "torch", "--json", str(path))
-    ended = run_transforms(*asked)
+    options = ("--variant", "fused", "--problem", "free_gap", "--framework", "torch", "--json", str(path))
+    ended = run_transforms(*options)
     assert ended.code == 1 and "WRONG: PyTorch fused score" in ended.out and "off by 1.0e+00" in ended.out
     (result,) = Record.read(path).results
-    assert [each["outcome"] for each in result.details["outcomes"].values()] == ["right", "raises", "wrong"]
+    assert [outcome["outcome"] for outcome in result.details["outcomes"].values()] == ["right", "raises", "wrong"]
     assert result.details["outcomes"]["third derivative"]["text"].startswith(
         "CannotDifferentiate: variant 'fused' is right to second order only; for third derivatives use "
     )

@@ -48,10 +48,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Both frameworks on a FASTA file and variants that PyTorch does not compile, with all options."""
     folder = tmp_path_factory.mktemp("both")
     (folder / "mine.fasta").write_text(">one\nACDEFGH*\n>two\nACDFGH\n>three\nWUDEW*\n")
-    what = ("--input", "mine.fasta", "--matrix", "PAM250", "--framework", "torch,jax", "--variant", "auto,wavefront")
+    same = ("--input", "mine.fasta", "--matrix", "PAM250", "--framework", "torch,jax", "--variant", "auto,wavefront")
     problem = ("--problem", "smith_waterman_affine", "--gap-open", "-11", "--no-restrict-turns", "--dtype", "float64")
-    asked = (*what, *problem, "--pass", "score", *LEAST, "--json", "run.json")
-    done = run_compare(*asked, cwd=folder, python=("-c", AS_A_FUNCTION))
+    options = (*same, *problem, "--pass", "score", *LEAST, "--json", "run.json")
+    done = run_compare(*options, cwd=folder, python=("-c", AS_A_FUNCTION))
     assert done.returncode == 0, done.stderr
     return SimpleNamespace(record=Record.read(folder / "run.json"), out=done.stdout, err=done.stderr.splitlines())
 
@@ -62,7 +62,7 @@ def test_output_is_a_first_table_then_the_report_and_progress_goes_to_standard_e
     # the parent imports no framework, and workers send no types of theirs
     assert printed and last == "\nloaded: numpy\n"
     compiled = {key[1:]: row["compiled"] for key, row in rows(both.out).items()}
-    assert compiled.keys() == {(name, own) for name in ("PyTorch", "JAX") for own in ("fused (auto)", "wavefront")}
+    assert compiled.keys() == {(name, how) for name in ("PyTorch", "JAX") for how in ("fused (auto)", "wavefront")}
     assert compiled["PyTorch", "wavefront"] == "no" and compiled["JAX", "wavefront"] == "yes"
     # a line for each stage, and no step
     stages = ["first calls", "worker 1, preparing", "worker 1, timing", "worker 1, first calls"]
@@ -77,11 +77,11 @@ def test_options_notes_the_machine_and_the_versions_are_told_and_recorded(both: 
         "\nmine.fasta: U, which PAM250 lacks, is scored as C in 1 of 3 sequences\n",
     ):
         assert text in both.out
-    found = both.record.environment
-    assert {"cpu", "system", "python", "numpy", "git_commit"} <= found.keys()
-    assert found["bandwidth_bytes_per_second"] > 1e8
+    environment = both.record.environment
+    assert {"cpu", "system", "python", "numpy", "git_commit"} <= environment.keys()
+    assert environment["bandwidth_bytes_per_second"] > 1e8
     for name in ("jax", "torch"):
-        facts = found["frameworks"][name]
+        facts = environment["frameworks"][name]
         assert facts[name] and (facts["threads"], facts["cores"]) == (1, usable_cores()[:1])
     assert both.record.command.startswith("python compare.py --input mine.fasta --matrix PAM250")
     assert both.record.started and both.record.finished and both.record.finished >= both.record.started
@@ -111,8 +111,8 @@ def assert_split(result: Result) -> None:
 @pytest.mark.slow
 def test_a_regression_that_torch_compiles_has_steps_and_the_compilers_start(tmp_path: Path):
     path = tmp_path / "run.json"
-    what = ("--problem", "linear_regression", "--epochs", "20", "--size", "30", "--dtype", "float64")
-    done = run_compare(*LEAST, *what, "--framework", "torch", "--variant", "eager_loop,jit_step", "--json", str(path))
+    args = ("--problem", "linear_regression", "--epochs", "20", "--size", "30", "--dtype", "float64")
+    done = run_compare(*LEAST, *args, "--framework", "torch", "--variant", "eager_loop,jit_step", "--json", str(path))
     assert done.returncode == 0, done.stderr
     assert "steps/s" in done.stdout and "GCUPS" not in done.stdout
     result = results_of(path)["jit_step"]
@@ -135,7 +135,7 @@ def test_a_users_file_is_measured_as_far_as_the_limit_allows(tmp_path: Path):
     measured = [result for result in record.results if result.measured]
     assert {result.case.name for result in measured} >= {"JAX compiled", "PyTorch eager"}
     assert {result.new_shapes_note for result in measured} == {"inputs(seed) gives one shape only"}
-    assert {*record.code_lines} == {"jax", "torch"} and all(own["eager"] > 5 for own in record.code_lines.values())
+    assert {*record.code_lines} == {"jax", "torch"} and all(lines["eager"] > 5 for lines in record.code_lines.values())
     assert "absent: JAX eager value, not compiled: JAX runs it under jit\n" in done.stdout
 
 
@@ -149,8 +149,8 @@ def test_random_matrices_are_measured_without_pytorch_and_biopython_and_shown_ag
     assert done.code == 0, done.err
     assert list(rows(done.out)) == [("score", "JAX", "fused (auto)")]
     assert verdicts(done.out)[0].startswith("score: only JAX (fused, ")
-    told = [line for line in done.out.splitlines() if "not installed" in line]
-    assert told == ["PyTorch was not measured: PyTorch is not installed (No module named 'torch')"]
+    lines = [line for line in done.out.splitlines() if "not installed" in line]
+    assert lines == ["PyTorch was not measured: PyTorch is not installed (No module named 'torch')"]
     again = run_here("--from", str(path), "--report", str(tmp_path / "a.html"))
     assert again.code == 0 and done.out.endswith(again.out)
 
@@ -213,12 +213,12 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A run in which all variants but `fused` go wrong, its results, and both after it was resumed without faults."""
     path, temporary = (tmp_path_factory.mktemp(name) / "run.json" for name in ("faulty", "temporary"))
     faults = [{"variant": variant, **fault} for variant, (fault, _, _) in FAULTS.items() if fault]
-    asked = ("--framework", "jax", "--variant", ",".join([*FAULTS, "fused"]), "--pass", "score", "--compile-limit", "2")
+    words = ("--framework", "jax", "--variant", ",".join([*FAULTS, "fused"]), "--pass", "score", "--compile-limit", "2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(temporary.parent))
         patch.setattr(worker_handle, "PATIENCE_SECONDS", 1.0)
         use_numpy_workers(patch, *faults, SLOW_BUILD, wrong=WRONG)
-        ended = run_here(*TINY, *asked, "--json", str(path))
+        ended = run_here(*TINY, *words, "--json", str(path))
         results, made = results_of(path), Record.read(path)
         made.environment["settings"]["jax_x"] = "1"  # as a user's function may have changed it
         made.write(path)
@@ -272,9 +272,9 @@ def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
     two = ("--framework", "jax", "--variant", "vmap,wavefront", "--pass", "score")
     never_precise = ("--precision", "0.0001")
     ended = run_here(*TINY[:-4], *two, *never_precise, "--budget", "0.1", "--json", str(path))
-    found = rows(ended.out)
-    assert ended.code == 0 and found["score", "JAX", "vmap"]["first call, caches empty"] == NO_ROOM
-    assert found["score", "JAX", "wavefront"]["median"]  # the first rung whatever the budget
+    table = rows(ended.out)
+    assert ended.code == 0 and table["score", "JAX", "vmap"]["first call, caches empty"] == NO_ROOM
+    assert table["score", "JAX", "wavefront"]["median"]  # the first rung whatever the budget
     with monkeypatch.context() as patch:  # room for the first call, not for a new shape
         patch.setattr(first_calls, "_MOMENTS", 0.0)
         patch.setattr(first_calls, "_NEW_SHAPES_SHARE", 0.0)
@@ -325,9 +325,9 @@ def interrupt_at(
     time.sleep(1.0)  # until it waits for its worker
     workers = psutil.Process(process.pid).children()
     assert workers
-    for each in by:
+    for event in by:
         assert process.poll() is None
-        process.send_signal(each)
+        process.send_signal(event)
         time.sleep(0.2)
     out, err = process.communicate(timeout=SECONDS)
     _, alive = psutil.wait_procs(workers, timeout=0.5)  # the system ends those of a killed process
@@ -346,8 +346,8 @@ ENDLESS_ROUND = {"do": "sample", "nth": 3, "then": "hangs"}
 @on_linux
 def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, temporary: Path):
     path, by = tmp_path / "run.json", [signal.SIGTERM]
-    asked = ("--quick", "--json", str(path))
-    code, out, err = interrupt_at("worker 1, timing", *asked, folder=tmp_path, by=by, fault=ENDLESS_ROUND)
+    options = ("--quick", "--json", str(path))
+    code, out, err = interrupt_at("worker 1, timing", *options, folder=tmp_path, by=by, fault=ENDLESS_ROUND)
     assert code == 130 and not list(temporary.iterdir())
     assert "interrupted; this is what was finished:" in err and "Traceback" not in err
     assert list(rows(out)) == [("score", "JAX", "vmap"), ("marginals", "JAX", "vmap")]
@@ -367,10 +367,10 @@ def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
     assert before.finished is None and [len(result.blocks) for result in before.results] == [1, 1]
     use_numpy_workers(monkeypatch)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    (others := temporary / "compare-mine").mkdir()
+    (of_another := temporary / "compare-mine").mkdir()
     with protocol._folder() as living:
         ended = run_here("--resume", str(path))
-        assert sorted(temporary.iterdir()) == sorted([others, living])  # not the one that the killed run has left
+        assert sorted(temporary.iterdir()) == sorted([of_another, living])  # not the one that the killed run has left
     assert ended.code == 0 and "not finished" not in ended.out
     after = Record.read(path)
     assert after.finished and after.command == before.command
@@ -406,10 +406,10 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         use_numpy_workers(patch, {**LOST, "do": "cold", "then": "lacks memory"}, repeats=4, notes=str(notes))
         ended = run_here("--device", "cuda", *LEAST, "--variant", "wavefront,fused", "--json", str(path))
         assert ended.code == 0, ended.err
-        record, asked = Record.read(path), [json.loads(line) for line in notes.read_text().splitlines()]
+        record, calls = Record.read(path), [json.loads(line) for line in notes.read_text().splitlines()]
         resumed = run_here("--resume", str(path))
         assert resumed.code == 0 and not any("fit?" in line for line in resumed.err)
-    return SimpleNamespace(out=ended.out, record=record, asked=asked, resumed=Record.read(path))
+    return SimpleNamespace(out=ended.out, record=record, asked=calls, resumed=Record.read(path))
 
 
 def noted(on_gpu: SimpleNamespace, framework: str, what: str) -> list[list[Any]]:
@@ -462,8 +462,8 @@ def test_times_on_the_device_and_hardware_limits_are_measured_and_decide_the_lar
         assert all(block.calls == 3 and block.fastest > 0 for block in result.on_device)
     # 14 kernels for 2 * 10 anti-diagonals
     assert re.search(r"marginals +6x5 +JAX +wavefront +yes +\S+ .s +\S+ .s +14 +20 +0.7 +\S+ .s +\S+ .s", on_gpu.out)
-    found = on_gpu.record.environment
-    assert found["bandwidth_bytes_per_second"] > 0 and found["exponentials_per_second"] > 0
+    environment = on_gpu.record.environment
+    assert environment["bandwidth_bytes_per_second"] > 0 and environment["exponentials_per_second"] > 0
     assert "Pretended 9000" in on_gpu.out
     small, large = (on_gpu.out.index(f"Which framework is faster, random similarity, seed 0, {text}") for text in "34")
     assert "this input wall time decides" in on_gpu.out[small:large]

@@ -57,9 +57,9 @@ def test_a_framework_that_is_missing_broken_or_without_the_device_says_so(monkey
 
 
 def test_a_compiler_that_a_user_s_function_disables_is_a_failure(tmp_path: Path):
-    commands, (do, asked, _) = Commands(jax_impl.backend, tmp_path, lambda *_, **__: None), COMPILED
-    assert outcome(commands, do, asked, {})["status"] == "ok"
+    commands, (do, case, _) = Commands(jax_impl.backend, tmp_path, lambda *_, **__: None), COMPILED
+    assert outcome(commands, do, case, {})["status"] == "ok"
     with jax.disable_jit():
-        failed = outcome(commands, do, asked, {})
+        failed = outcome(commands, do, case, {})
     reason = "ValueError: jax_disable_jit is set, which disables the compiler that is compared"
     assert (failed["status"], failed["reason"]) == ("failed", reason)

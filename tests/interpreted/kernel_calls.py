@@ -61,10 +61,10 @@ def _agree_quickly(self: Any, lhs: Any, rhs: Any, *rest: Any, **options: Any) ->
         elif block.shape is other.shape and block.dtype is other.dtype:
             return lhs, rhs
     if key not in _numbers:
-        found = _agree(self, lhs, rhs, *rest, **options)
-        if key is None or found[place] is not block:  # it is converted too
-            return found
-        _numbers[key] = found[1 - place]
+        agreed = _agree(self, lhs, rhs, *rest, **options)
+        if key is None or agreed[place] is not block:  # it is converted too
+            return agreed
+        _numbers[key] = agreed[1 - place]
     return (block, _numbers[key]) if place == 0 else (_numbers[key], block)
 
 
@@ -100,13 +100,13 @@ Derivatives = namedtuple("Derivatives", "scores d_similarity d_values")
 def run(call: cpp.Call, arrays: Given, towards: tuple | None = None, operators: Any = torch_calls) -> Derivatives:
     """The kernels' gradients, or with a direction their tangents."""
     tensors, directions = (
-        [torch.from_numpy(np.ascontiguousarray(array)) for array in own] for own in (arrays, towards or ())
+        [torch.from_numpy(np.ascontiguousarray(array)) for array in one] for one in (arrays, towards or ())
     )
     if towards is None:
-        *found, _ = operators.gradients(*tensors, [], *call, True)
+        *results, _ = operators.gradients(*tensors, [], *call, True)
     else:
-        *found, _ = operators.tangents(*tensors, [], *directions, [], *call)
-    return Derivatives(*(tensor.numpy() for tensor in found))
+        *results, _ = operators.tangents(*tensors, [], *directions, [], *call)
+    return Derivatives(*(tensor.numpy() for tensor in results))
 
 
 def run_native(call: cpp.Call, arrays: Given, towards: np.ndarray | None = None) -> Derivatives:
@@ -121,15 +121,15 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     function = KERNELS[kernel.name]
     constants = dict(kernel.constants)
     names = [name for name in function.arg_names if name not in constants]
-    own: dict[str, Any] = {}
+    namespace: dict[str, Any] = {}
     for name, (is_buffer, value, size) in zip(names, arguments, strict=True):
         if is_buffer:
             dtype = np.dtype("int32" if name == "lengths" else TYPES.get(name, kernel.dtype))
             memory: Any = (ctypes.c_char * size).from_address(value) if size else bytearray()
-            own[name] = torch.from_numpy(np.frombuffer(memory, dtype))
+            namespace[name] = torch.from_numpy(np.frombuffer(memory, dtype))
         else:
-            own[name] = value
-    function[(grid,)](**own, **constants, num_warps=kernel.warps)
+            namespace[name] = value
+    function[(grid,)](**namespace, **constants, num_warps=kernel.warps)
 
 
 jax_calls.interpreter = interpret

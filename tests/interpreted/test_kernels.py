@@ -53,22 +53,22 @@ def test_first_and_second_derivatives_are_right(
 ):
     inputs = ragged(*size, problem=problem, by_position=by_position)
     directions = directions_of(inputs, by_position)[:1]
-    (wanted,) = products("torch", score_of("torch", problem, "fused", tuple(options.items())), inputs, directions)
+    (expected,) = products("torch", score_of("torch", problem, "fused", tuple(options.items())), inputs, directions)
     take_for_a_gpu(monkeypatch)
     result = run_public(framework, inputs, dtype, "fused", problem=problem, **options)
     assert_parity(result, reference_result(inputs, problem, **options), dtype, inputs.parameters["temperature"])
     score = score_of(framework, problem, "fused", tuple(options.items()))
-    (found,) = products(framework, score, inputs, directions, dtype)
+    (product,) = products(framework, score, inputs, directions, dtype)
     tolerance = 1e-12 if dtype == "float64" else 1e-4
-    for name, other in wanted.items():
+    for name, other in expected.items():
         largest = max(1.0, float(np.abs(other).max()))
-        np.testing.assert_allclose(found[name], other, rtol=tolerance, atol=tolerance * largest, err_msg=name)
-        assert other.ndim == 1 or not found[name][outside(inputs)].any(), name
+        np.testing.assert_allclose(product[name], other, rtol=tolerance, atol=tolerance * largest, err_msg=name)
+        assert other.ndim == 1 or not product[name][outside(inputs)].any(), name
     # scores alone, and gradients for similarity alone
     package, backend = FRAMEWORKS[framework]
     with backend.precision(dtype):
-        given = {"similarity": inputs.similarity, **inputs.parameters}
-        arrays = {name: backend.to_device(value.astype(dtype), "cpu") for name, value in given.items()}
+        inputs_by_name = {"similarity": inputs.similarity, **inputs.parameters}
+        arrays = {name: backend.to_device(value.astype(dtype), "cpu") for name, value in inputs_by_name.items()}
         scores = backend.to_numpy(score(lengths=inputs.lengths, **arrays))
         marginals = backend.to_numpy(package.marginals(score, lengths=inputs.lengths, **arrays))
     np.testing.assert_array_equal(scores, result.score)
@@ -85,18 +85,18 @@ def test_tangents_keep_their_digits(call: Any, gaps: list[float], monkeypatch: p
     arrays = Given(similarity, np.array([[6, 6]], np.int32), np.array([[*gaps, 1.5]]))
     towards = np.zeros_like(similarity)
     towards[0, 2, 2] = 1 / run_native(call, arrays).d_similarity[0, 2, 2]
-    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
-    assert towards.max() > 1e9 and np.abs(wanted.d_similarity).max() < 100
-    for own, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+    interpreted, native = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
+    assert towards.max() > 1e9 and np.abs(native.d_similarity).max() < 100
+    for result, other in zip(interpreted, native, strict=True):
+        np.testing.assert_allclose(result, other, rtol=1e-9, atol=1e-9)
     # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
     similarity = np.random.default_rng(1).normal(size=(1, 64, 64)) + 5 * np.eye(64)
     arrays = Given(similarity.astype(np.float32), np.array([[64, 64]]), np.array([[*gaps, 0.7]], np.float32))
     towards = np.ones_like(arrays.similarity)
     monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
-    found, wanted = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
-    np.testing.assert_allclose(found.d_similarity, wanted.d_similarity, rtol=0, atol=4e-6)
-    np.testing.assert_allclose(found.d_values, wanted.d_values, rtol=0, atol=2e-5)
+    interpreted, native = run(call, arrays, (towards, np.zeros_like(arrays.values))), run_native(call, arrays, towards)
+    np.testing.assert_allclose(interpreted.d_similarity, native.d_similarity, rtol=0, atol=4e-6)
+    np.testing.assert_allclose(interpreted.d_values, native.d_values, rtol=0, atol=2e-5)
 
 
 def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypatch: pytest.MonkeyPatch):
@@ -110,9 +110,9 @@ def test_a_gap_beyond_the_limits_is_at_them_and_nan_spoils_its_own_pair(monkeypa
         results.append(run_public("torch", inputs, "float32", "fused"))
     result, other = results
     assert np.isnan(result.score).tolist() == [number == 4 for number in range(6)]
-    for name, own in result.gradients.items():
-        np.testing.assert_array_equal(own, other.gradients[name], err_msg=name)
-        assert np.isfinite(np.delete(own, 4, axis=0)).all()
+    for name, gradient in result.gradients.items():
+        np.testing.assert_array_equal(gradient, other.gradients[name], err_msg=name)
+        assert np.isfinite(np.delete(gradient, 4, axis=0)).all()
 
 
 def test_lengths_are_clamped_and_may_be_of_64_bits():
@@ -123,8 +123,8 @@ def test_lengths_are_clamped_and_may_be_of_64_bits():
     for lengths in (wild, tame):
         tensors = [torch.from_numpy(array) for array in (similarity, lengths, values)]
         results.append([*run(LOCAL, Given(similarity, lengths, values)), *operators.best(*tensors, [], *GLOBAL)])
-    for own, other in zip(*results, strict=True):
-        np.testing.assert_array_equal(own, other)
+    for result, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(result, other)
 
 
 def test_an_empty_batch_launches_nothing():
@@ -136,11 +136,11 @@ def test_an_empty_batch_launches_nothing():
 
 def test_exponentials_are_taken_one_of_the_other():
     values = np.linspace(-2, 2, 2048, dtype=np.float32)
-    wanted = values
+    expected = values
     for _ in range(2 * 16):
-        wanted = 2.0**-wanted
-    np.testing.assert_allclose(torch_calls.exponentials(torch.from_numpy(values), 2).numpy(), wanted, rtol=1e-5)
-    np.testing.assert_allclose(jax_calls.exponentials(jnp.asarray(values), 2), wanted, rtol=1e-5)
+        expected = 2.0**-expected
+    np.testing.assert_allclose(torch_calls.exponentials(torch.from_numpy(values), 2).numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(jax_calls.exponentials(jnp.asarray(values), 2), expected, rtol=1e-5)
 
 
 def test_what_goes_wrong_in_a_kernel_reaches_the_caller(monkeypatch: pytest.MonkeyPatch):

@@ -152,19 +152,19 @@ def flags_of(which: str, arrays: Given, chunk: Any = CHUNKS[1], towards: Any = N
     call, (similarity, lengths, values) = CALLS[which], map(torch.from_numpy, arrays)
     inputs: dict[str, Any] = torch_calls._inputs(similarity, lengths, values, [], call.options)
     described: tuple[Any, ...] = call, *torch_calls._described(inputs), with_blocks(chunk)
-    found = [_run(programs.score_program(*described), inputs, exact)]
-    found.append(_run(programs.gradients_program(*described, with_values=False), inputs, exact))
-    wanted = [run_native(call, arrays)] * 2
+    runs = [_run(programs.score_program(*described), inputs, exact)]
+    runs.append(_run(programs.gradients_program(*described, with_values=False), inputs, exact))
+    expected = [run_native(call, arrays)] * 2
     if towards is not None:
         inputs |= {"t_similarity": torch.from_numpy(towards), "t_values": torch.zeros_like(inputs["values"])}
         described = call, *torch_calls._described(inputs), with_blocks(chunk)
-        found.append(_run(programs.product_program(*described), inputs, exact))
-        wanted.append(run_native(call, arrays, towards))
-    flags = np.stack([own["flags"] for own in found], axis=1)
+        runs.append(_run(programs.product_program(*described), inputs, exact))
+        expected.append(run_native(call, arrays, towards))
+    flags = np.stack([result["flags"] for result in runs], axis=1)
     for pair, number in zip(*np.nonzero((flags == 0) | exact), strict=True):
         (rows, cols), (*gaps, temperature) = arrays.lengths[pair], arrays.values[pair]
-        score, matrix = wanted[number].scores[pair], wanted[number].d_similarity[pair]
-        largest = max(abs(wanted[0].scores[pair]), abs(gaps[0]) * (rows + cols) if which == "global" else 0.0)
+        score, matrix = expected[number].scores[pair], expected[number].d_similarity[pair]
+        largest = max(abs(expected[0].scores[pair]), abs(gaps[0]) * (rows + cols) if which == "global" else 0.0)
         if number < 2:
             of_score = score_bound("float32", score, largest, temperature)
             of_matrix = marginals_bound("float32", largest, temperature)
@@ -172,14 +172,14 @@ def flags_of(which: str, arrays: Given, chunk: Any = CHUNKS[1], towards: Any = N
             size = np.abs(np.asarray(towards)[pair, :rows, :cols]).max() * min(rows, cols)
             of_score = 1e-4 * abs(score) + 1e-5 * size
             of_matrix = hvp_bound("float32", np.abs(matrix).max(), largest, temperature)
-        np.testing.assert_allclose(found[number]["scores"][pair], score, rtol=0, atol=of_score, err_msg=f"pair {pair}")
+        np.testing.assert_allclose(runs[number]["scores"][pair], score, rtol=0, atol=of_score, err_msg=f"pair {pair}")
         if number:
-            own = found[number]["d_similarity"][pair]
-            np.testing.assert_allclose(own, matrix, rtol=0, atol=of_matrix, err_msg=f"pair {pair}")
-            assert not own[rows:].any() and not own[:, cols:].any()
-            assert not np.nan_to_num(found[number]["d_values"][pair]).any()
+            marginals = runs[number]["d_similarity"][pair]
+            np.testing.assert_allclose(marginals, matrix, rtol=0, atol=of_matrix, err_msg=f"pair {pair}")
+            assert not marginals[rows:].any() and not marginals[:, cols:].any()
+            assert not np.nan_to_num(runs[number]["d_values"][pair]).any()
     is_in_both = (flags[:, 1] == 0) | exact
-    np.testing.assert_array_equal(found[1]["scores"][is_in_both], found[0]["scores"][is_in_both])
+    np.testing.assert_array_equal(runs[1]["scores"][is_in_both], runs[0]["scores"][is_in_both])
     return flags
 
 
@@ -202,11 +202,11 @@ def _run(program: Program, inputs: dict[str, torch.Tensor], exact: bool) -> dict
 
 def pairs_of(which: str, *similarities: Any, gap: float | tuple[float, float] = -1.0) -> Given:
     """Pairs at temperature 1, each as large as its similarities. gap: of affine ones also (open, extend)."""
-    tables = [np.atleast_2d(np.asarray(own, np.float32)) for own in similarities]
-    lengths = np.array([own.shape for own in tables], np.int32)
+    tables = [np.atleast_2d(np.asarray(similarity, np.float32)) for similarity in similarities]
+    lengths = np.array([table.shape for table in tables], np.int32)
     similarity = np.full((len(tables), *lengths.max(0)), np.nan, np.float32)
-    for pair, own in enumerate(tables):
-        similarity[pair, : own.shape[0], : own.shape[1]] = own
+    for pair, table in enumerate(tables):
+        similarity[pair, : table.shape[0], : table.shape[1]] = table
     count = {"free_gap": 0, "smith_waterman_affine": 2}.get(PROBLEMS[which], 1)
     values = [*np.broadcast_to(gap, count), 1.0]
     return Given(similarity, lengths, np.array([values] * len(tables), np.float32))
@@ -244,13 +244,13 @@ def test_public_functions_are_right_beside_pairs_with_a_flag(
 def test_matrices_without_lengths_are_whole_and_may_lie_anywhere(dtype: str, monkeypatch: pytest.MonkeyPatch):
     wide = torch.from_numpy(np.random.default_rng(1).normal(size=(9, 3, 21)).astype(dtype))[:, :, 3:14].transpose(0, 1)
     assert wide.stride(2) == 1 and not wide.is_contiguous()
-    wanted = torch_impl.marginals(torch_impl.smith_waterman, wide.double())
+    expected = torch_impl.marginals(torch_impl.smith_waterman, wide.double())
     take_for_a_gpu(monkeypatch)
     monkeypatch.setattr(torch_calls, "forced_layout", with_blocks(CHUNKS[0]))
     assert exact_pairs(torch_impl.smith_waterman, wide).tolist() == [dtype == "float64"] * 3
     tolerance = 1e-13 if dtype == "float64" else marginals_bound("float32", 20.0, 1.0)
     marginals = torch_impl.marginals(torch_impl.smith_waterman, wide)
-    np.testing.assert_allclose(marginals, wanted, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(marginals, expected, rtol=0, atol=tolerance)
 
 
 # rows and columns at and around a block, a chunk, and a strip, which is of 8 or 32 rows; and columns for chunks
@@ -262,12 +262,12 @@ SIZES = [(1, 1), (1, 9), (9, 1), (7, 8), (8, 7), (8, 16), (16, 15), (17, 17), (3
 @pytest.mark.parametrize("which", CALLS)
 def test_awkward_sizes_are_right(which: str):
     number = list(CALLS).index(which)
-    chunk, own = CHUNKS[number % 3], SIZES[(number + number % 3) % 6 :: 6]  # with another chunk each size
+    chunk, sizes = CHUNKS[number % 3], SIZES[(number + number % 3) % 6 :: 6]  # with another chunk each size
     random = np.random.default_rng(chunk[:3])
-    arrays = pairs_of(which, *(2 * random.normal(size=size) for size in own))
+    arrays = pairs_of(which, *(2 * random.normal(size=size) for size in sizes))
     # without a second row and column no second match
     ends_on_match = which in ("match", "affine", "turns")
-    flags = [ends_on_match and min(size) == 1 for size in own]
+    flags = [ends_on_match and min(size) == 1 for size in sizes]
     assert flags_of(which, arrays, chunk, direction(arrays)).tolist() == [[flag] * 3 for flag in flags]
 
 
@@ -307,8 +307,8 @@ def test_a_direction_in_which_improbable_ways_outweigh_others_has_a_flag(which: 
 @pytest.mark.parametrize("bound", [*BOUNDS, *(pytest.param(name, marks=SLOW) for name in STATES)])
 def test_what_does_not_fit_has_a_flag_and_is_right_all_the_same(bound: str):
     which, gap, similarities, flags = (BOUNDS | STATES)[bound]
-    found = flags_of(which, pairs_of(which, *similarities, gap=gap), CHUNKS[bound in STATES], exact=True)
-    assert found.tolist() == [[flag, flag] for flag in flags]
+    flagged = flags_of(which, pairs_of(which, *similarities, gap=gap), CHUNKS[bound in STATES], exact=True)
+    assert flagged.tolist() == [[flag, flag] for flag in flags]
 
 
 @pytest.mark.slow
@@ -328,8 +328,8 @@ def test_a_temperature_that_is_none_or_an_empty_pair_has_a_flag_and_spoils_no_ot
     lengths = np.array([[4, 5]] * 5 + [[0, 5], [4, 0]], np.int32)
     values = np.array([[-1, temperature] for temperature in (1, 0, -1, np.nan, np.inf, 1, 1)], np.float32)
     for which in ("any", "global"):
-        found = flags_of(which, Given(np.zeros((7, 4, 5), np.float32), lengths, values), exact=True)
-        assert found.tolist() == [[0, 0], *[[1, 1]] * 6]
+        flags = flags_of(which, Given(np.zeros((7, 4, 5), np.float32), lengths, values), exact=True)
+        assert flags.tolist() == [[0, 0], *[[1, 1]] * 6]
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
     assert exact_pairs(torch_impl.smith_waterman, s).tolist() == [False, True, False]
     affine = functools.partial(torch_impl.smith_waterman_affine, penalize_turns=False)
     gap = torch.tensor([-1.0, -2.0, -20.0])
-    found = exact_pairs(affine, s, torch.full((3, 2), 9), gap_open=gap, pass_name="score")
-    assert found.tolist() == [False, True, True]
+    exact = exact_pairs(affine, s, torch.full((3, 2), 9), gap_open=gap, pass_name="score")
+    assert exact.tolist() == [False, True, True]
     assert exact_pairs(torch_impl.free_gap, s.double()).all()
     assert exact_pairs(torch_impl.needleman_wunsch, s, gap=-torch.ones_like(s)).all()
     assert not exact_pairs(torch_impl.needleman_wunsch, s[0])
@@ -89,8 +89,8 @@ def best(framework: str, problem: str, similarity: Any, lengths: Any = None, dty
     arrays = {
         name: array(value.astype(dtype)) if isinstance(value, np.ndarray) else value for name, value in own.items()
     }
-    found = package.best_alignment(getattr(package, problem), array(similarity.astype(dtype)), lengths, **arrays)
-    return tuple(np.asarray(part) for part in found)
+    best_found = package.best_alignment(getattr(package, problem), array(similarity.astype(dtype)), lengths, **arrays)
+    return tuple(np.asarray(part) for part in best_found)
 
 
 def assert_best(found: Any, wanted: Any, dtype: str = "float64") -> None:
@@ -108,8 +108,8 @@ def test_best_alignments_are_the_references(number: int):
     problem, options, names = CASES[number]
     framework, dtype = tuple(FRAMEWORKS)[number % 2], DTYPES[number // 2 % 2]
     similarity, lengths, gaps = whole_numbers(problem, names, *SIZES[number % len(SIZES)])
-    wanted = reference.best_alignment(problem, similarity, lengths, **gaps, **options)
-    assert_best(best(framework, problem, similarity, lengths, dtype, **gaps, **options), wanted, dtype)
+    expected = reference.best_alignment(problem, similarity, lengths, **gaps, **options)
+    assert_best(best(framework, problem, similarity, lengths, dtype, **gaps, **options), expected, dtype)
 
 
 def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
@@ -121,8 +121,8 @@ def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
 @BOTH
 def test_fewer_bits_single_pairs_and_a_batch_of_nothing(framework: str):
     similarity = np.random.default_rng(0).integers(-2, 3, size=(2, 5, 4)).astype(float)
-    wanted = reference.best_alignment("smith_waterman_affine", similarity[0])
-    assert_best(best(framework, "smith_waterman_affine", similarity[0], dtype="float16"), wanted, "float16")
+    expected = reference.best_alignment("smith_waterman_affine", similarity[0])
+    assert_best(best(framework, "smith_waterman_affine", similarity[0], dtype="float16"), expected, "float16")
     scores, matches = best(framework, "smith_waterman_affine", similarity[:0])
     assert (scores.shape, matches.shape) == ((0,), (0, 5, 4))
     scores, matches = best(framework, "needleman_wunsch", similarity[:, :, :0], gap=-2.0)
@@ -134,8 +134,8 @@ def test_matrices_may_lie_anywhere():
     similarity, gap = wide[:, :, 2:8].transpose(0, 1), -wide[:, :, 8:].transpose(0, 1).abs()
     assert similarity.stride(2) == 1 and not similarity.is_contiguous()
     scores, matches = torch_impl.best_alignment(torch_impl.smith_waterman, similarity, gap=gap)
-    wanted = reference.best_alignment("smith_waterman", similarity.numpy(), gap=gap.numpy())
-    assert_best((scores.numpy(), matches.numpy()), wanted)
+    expected = reference.best_alignment("smith_waterman", similarity.numpy(), gap=gap.numpy())
+    assert_best((scores.numpy(), matches.numpy()), expected)
 
 
 @BOTH
@@ -152,10 +152,10 @@ def test_what_is_no_number_makes_its_own_pair_nan_and_no_other(framework: str):
 
 def test_vmap_is_the_batch_and_jax_compiles():
     similarity, lengths, gaps = whole_numbers("smith_waterman", ("gap",), 4, 3)
-    wanted = reference.best_alignment("smith_waterman", similarity, lengths, **gaps)
+    expected = reference.best_alignment("smith_waterman", similarity, lengths, **gaps)
     of_torch = lambda s, n, gap: torch_impl.best_alignment(torch_impl.smith_waterman, s, n, gap=gap)  # noqa: E731
     of_jax = lambda s, n, gap: jax_impl.best_alignment(jax_impl.smith_waterman, s, n, gap=gap)  # noqa: E731
     arrays = similarity, lengths, gaps["gap"]
-    assert_best(map(np.asarray, jax.jit(jax.vmap(of_jax))(*arrays)), wanted)
+    assert_best(map(np.asarray, jax.jit(jax.vmap(of_jax))(*arrays)), expected)
     tensors = [torch.from_numpy(array) for array in arrays]
-    assert_best(map(np.asarray, torch.func.vmap(of_torch)(*tensors)), wanted)
+    assert_best(map(np.asarray, torch.func.vmap(of_torch)(*tensors)), expected)

@@ -143,7 +143,7 @@ class Asked(list[list[Any]]):
 
     @property
     def launches(self) -> list[Launched]:
-        return [Launched(own[0], own[1], own[2:5], own[5:8], *own[8:]) for own in self.of("cuLaunchKernel")]
+        return [Launched(words[0], words[1], words[2:5], words[5:8], *words[8:]) for words in self.of("cuLaunchKernel")]
 
     @property
     def loaded(self) -> list[str]:

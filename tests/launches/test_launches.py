@@ -26,10 +26,10 @@ LAYOUT = Layout(32, 1, _CHUNK, _CHUNK, _CHUNK)
 
 @pytest.fixture(autouse=True)
 def compiler() -> Iterator[Compiler]:
-    own = Compiler()
+    built = Compiler()
     fake_gpu.start()
-    fake_gpu.compile_with(own)
-    yield own
+    fake_gpu.compile_with(built)
+    yield built
     assert (FAKE.fake_contexts(), FAKE.fake_capture_mode()) == (0, 0), "a call has to leave a thread as it was"
 
 
@@ -40,32 +40,32 @@ def test_a_program_reaches_the_gpu_as_its_kernels_take_it(problem: str, by_posit
     pairs, rows, cols = shape = 3, 70_000, 70_000
     call, strides = cpp.call_of(problem, {}, by_position), (rows * cols, cols)
     program = gradients_program(call, "float32", shape, strides, True, LAYOUT, with_values=bool(by_position))
-    given = "similarity", "lengths", "values", *by_position
-    buffers = {name: ADDRESS + 0x1000 * i for i, name in enumerate((*given, *program.results, *program.scratch))}
-    compiled = [machine_code(each.kernel, GPU.capability) for each in program.launches]
-    for each in compiled:
-        FAKE.fake_kernel(each.metadata.name.encode(), bytes(parameters(each)), len(parameters(each)))
+    args = "similarity", "lengths", "values", *by_position
+    buffers = {name: ADDRESS + 0x1000 * i for i, name in enumerate((*args, *program.results, *program.scratch))}
+    compiled = [machine_code(launch.kernel, GPU.capability) for launch in program.launches]
+    for one in compiled:
+        FAKE.fake_kernel(one.metadata.name.encode(), bytes(parameters(one)), len(parameters(one)))
 
-    kernels, numbers = jax_calls.attributes(program, given)
-    whole = kernels, numbers, [(address, 64) for address in buffers.values()], len(buffers) - len(given)
+    kernels, numbers = jax_calls.attributes(program, args)
+    whole = kernels, numbers, [(address, 64) for address in buffers.values()], len(buffers) - len(args)
     assert fake_gpu.call(*whole) is None
-    asked = Asked()
+    driver = Asked()
 
     meant = buffers | {"pairs": pairs, "rows": rows, "cols": cols}
     meant |= {"pair_stride": rows * cols, "row_stride": cols, "t_pair_stride": rows * cols, "t_row_stride": cols}
     # what is not there has something else's place
     instead = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     meant |= {name: buffers[other] for name, other in instead.items()}
-    for own, each, code in zip(asked.launches, program.launches, compiled, strict=True):
-        assert own.name == each.kernel.name
-        names = [name for name in KERNELS[own.name].arg_names if name not in dict(each.kernel.constants)]
-        assert own.parameters == [meant[name] for name in names] + [0] * (len(parameters(code)) - len(names))
-        assert (own.grid, own.block, own.stream) == ([pairs, 1, 1], [32, 1, 1], GPU.stream)
-        assert own.shared == code.metadata.shared > 0
+    for launched, one, code in zip(driver.launches, program.launches, compiled, strict=True):
+        assert launched.name == one.kernel.name
+        names = [name for name in KERNELS[launched.name].arg_names if name not in dict(one.kernel.constants)]
+        assert launched.parameters == [meant[name] for name in names] + [0] * (len(parameters(code)) - len(names))
+        assert (launched.grid, launched.block, launched.stream) == ([pairs, 1, 1], [32, 1, 1], GPU.stream)
+        assert launched.shared == code.metadata.shared > 0
     # pairs that the first two have flagged are left to the last two
-    of_flags = [buffers.get("flags") in own.parameters for own in asked.launches]
+    of_flags = [buffers.get("flags") in launched.parameters for launched in driver.launches]
     assert of_flags == ([False] * 2 if by_position else [True] * 4)
-    loaded = asked.of("cuModuleLoadData")
+    loaded = driver.of("cuModuleLoadData")
     for (address,), code in zip(loaded, compiled, strict=True):
         assert ctypes.string_at(address, len(code.asm["cubin"])) == code.asm["cubin"]
 
@@ -75,22 +75,22 @@ def test_arguments_keep_their_order_and_bits(compiler: Compiler):
     compiler.facts = {"sizes": bytes([4, 8, 4, *[8] * 6]), "shared": 48 * 1024}
     numbers = [1, 7, NARROW, -5, WIDE, -5, NARROW, 2**31 - 1, WIDE, 2**40 + 3, BUFFER, 2, BUFFER, 0, BUFFER, 1]
     assert fake_gpu.call("one\n", numbers, [(ADDRESS, 8), (0, 0), (8, 8)], 1) is None
-    asked = Asked()
-    (own,) = asked.launches
-    assert own.shared == 48 * 1024 and not asked.of("cuFuncSetAttribute")
-    assert own.parameters == [2**32 - 5, 2**64 - 5, 2**31 - 1, 2**40 + 3, 8, ADDRESS, 0, 0, 0]
+    driver = Asked()
+    (launched,) = driver.launches
+    assert launched.shared == 48 * 1024 and not driver.of("cuFuncSetAttribute")
+    assert launched.parameters == [2**32 - 5, 2**64 - 5, 2**31 - 1, 2**40 + 3, 8, ADDRESS, 0, 0, 0]
     assert launch(grid=0) is None and not Asked().launches
 
 
 def test_a_kernel_is_loaded_once_on_each_gpu_and_launched_each_time(compiler: Compiler):
     streams = [gpu.stream + number for number in (0, 1) for gpu in GPUS]
     assert [launch(stream=stream) for stream in streams] == [None] * 6
-    asked = Asked()
+    driver = Asked()
     assert compiler.asked == [("one", 90), ("one", 86), ("one", 90)]
-    assert asked.loaded == ["one for 90", "one for 86", "one for 90"]
-    assert asked.of("cuCtxPushCurrent_v2") == [[gpu.context] for gpu in GPUS] * 2
-    assert [own.stream for own in asked.launches] == streams
-    functions = [own.function for own in asked.launches]
+    assert driver.loaded == ["one for 90", "one for 86", "one for 90"]
+    assert driver.of("cuCtxPushCurrent_v2") == [[gpu.context] for gpu in GPUS] * 2
+    assert [launched.stream for launched in driver.launches] == streams
+    functions = [launched.function for launched in driver.launches]
     assert len(set(functions)) == 3 and functions[:3] == functions[3:]
     LAUNCHER.forget_kernels()
     assert launch() is None and compiler.asked[3:] == [("one", 90)] and FAKE.fake_modules() == 4
@@ -105,11 +105,11 @@ def test_xla_may_record_launches_into_a_cuda_graph():
 def test_a_kernel_can_be_loaded_while_a_stream_is_captured():
     FAKE.fake_capture(1)
     assert launch() is None
-    asked = Asked()
-    names = [name for name, *_ in asked]
+    driver = Asked()
+    names = [name for name, *_ in driver]
     first, last = (i for i, name in enumerate(names) if name == "cuThreadExchangeStreamCaptureMode")
     # relaxed, and back
-    assert asked[first][1] == 2 and asked[last][1] == 0
+    assert driver[first][1] == 2 and driver[last][1] == 0
     assert first < names.index("cuModuleLoadData") < last < names.index("cuLaunchKernel")
 
 
@@ -128,11 +128,11 @@ def test_known_kernels_are_launched_and_all_forgotten_while_threads_compile_one_
         assert compiling.wait(10)
         assert launch("known") is None
         LAUNCHER.forget_kernels()
-        assert [own.name for own in Asked().launches] == ["known", "known"]
+        assert [launched.name for launched in Asked().launches] == ["known", "known"]
         done.set()
         assert [thread.result() for thread in new] == [None] * 3
     launches = Asked().launches
-    assert [own.name for own in launches] == ["new"] * 3 and len({own.function for own in launches}) == 1
+    assert [one.name for one in launches] == ["new"] * 3 and len({one.function for one in launches}) == 1
     assert [kernel for kernel, _ in compiler.asked] == ["known", "new"] and FAKE.fake_modules() == 2
 
 
@@ -169,8 +169,8 @@ def test_a_failure_of_the_driver_is_said_and_leaves_nothing_behind(function: str
     FAKE.fake_failure(function.encode(), 0)
     Asked()
     assert launch() is None and FAKE.fake_modules() == 1
-    (own,) = Asked().launches
-    assert (own.shared, own.block) == (SHARED, [128, 1, 1])
+    (launched,) = Asked().launches
+    assert (launched.shared, launched.block) == (SHARED, [128, 1, 1])
     fake_gpu.start()
 
 
@@ -182,7 +182,7 @@ def test_the_first_failure_is_said_by_number_if_need_be_and_ends_the_launches():
     fail("cuLaunchKernel", "cuGetErrorString")
     error = fake_gpu.call("one\ntwo\n", 2 * [1, 1, BUFFER, 0], [(ADDRESS, 8)], 0)
     assert error == "the CUDA driver could not launch one: error 719"
-    assert [own.name for own in Asked().launches] == ["one"]
+    assert [launched.name for launched in Asked().launches] == ["one"]
 
 
 def test_why_a_kernel_cannot_be_compiled_is_said_each_time():

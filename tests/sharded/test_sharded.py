@@ -66,19 +66,19 @@ def same(result: jax.Array, call: Call, given: list[np.ndarray]) -> None:
 
 
 # each pass by fused; and in the slow tier the other alignments, and the wavefront, of which XLA compiles one in seconds
-CASES = [(asked, "smith_waterman", "fused") for asked in ("score", "marginals", "product", "best")]
+CASES = [(function, "smith_waterman", "fused") for function in ("score", "marginals", "product", "best")]
 CASES += slowly(("marginals", "smith_waterman", "wavefront"), ("product", "smith_waterman", "wavefront"))
-CASES += slowly(*((asked, name, "fused") for name in [*ALIGNMENTS][1:] for asked in ("product", "best")))
+CASES += slowly(*((function, name, "fused") for name in [*ALIGNMENTS][1:] for function in ("product", "best")))
 
 
 @pytest.mark.parametrize(("asked", "name", "variant"), CASES)
 def test_nothing_is_gathered_under_jit_and_shard_map(asked: str, name: str, variant: str):
     call, of_all = call_of(asked, name, variant), f"[{PAIRS},{ROWS},{COLS}]"
     for kind in (AUTO, EXPLICIT):
-        given = sharded(kind, arrays())
+        sharded_arrays = sharded(kind, arrays())
         with jax.set_mesh(mesh(kind)):
-            compiled = jax.jit(call).lower(*given).compile()
-            same(compiled(*given), call, arrays())
+            compiled = jax.jit(call).lower(*sharded_arrays).compile()
+            same(compiled(*sharded_arrays), call, arrays())
         text = compiled.as_text() or ""
         assert not re.findall(COLLECTIVES, text)
         assert f"[{PAIRS // 2},{ROWS},{COLS}]" in text and of_all not in text
@@ -103,8 +103,8 @@ def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(var
     def loss(call: Call, s: Any, given: Any) -> Any:
         return (vector * call(s, given) ** 2).sum()
 
-    for call, given in ((by_gap, gaps), (by_vector, vectors)):
-        close(jax.jit(mapped(call))(s, given), jnp.concatenate([call(s, given[:1]), call(s, given[1:])]))
+    for call, arguments in ((by_gap, gaps), (by_vector, vectors)):
+        close(jax.jit(mapped(call))(s, arguments), jnp.concatenate([call(s, arguments[:1]), call(s, arguments[1:])]))
     # a gradient through them is still summed over devices
     of_gap = lambda s, gap: jax_impl.marginals(function, s, gap=gap)  # noqa: E731
     of_each = [jax.grad(functools.partial(loss, of_gap))(s, gap) for gap in gaps]
@@ -135,26 +135,26 @@ SPECS += [(P("a"), P("b", "a"), P("b"), P(("b", "a")))]
     ],
 )
 def test_arguments_sharded_in_other_ways_are_gathered(kind: AxisType, asked: str, variant: str):
-    own, (s, vector, lengths) = call_of(asked, variant=variant), arrays((8,), 4, 6)
+    function, (s, vector, lengths) = call_of(asked, variant=variant), arrays((8,), 4, 6)
     gap, temperature = (np.random.default_rng(0).uniform(0.5, 2, (2, 8)) * [[-1], [1]]).astype(np.float32)
-    given = s, vector, lengths, gap, temperature
+    arguments = s, vector, lengths, gap, temperature
 
     def call(s: Any, vector: Any, lengths: Any, gap: Any, temperature: Any) -> Any:
-        return own(s, vector, lengths, gap=gap, temperature=temperature)
+        return function(s, vector, lengths, gap=gap, temperature=temperature)
 
     two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
-    for similarity, *others in SPECS:
-        shardings = [NamedSharding(two_axes, spec) for spec in (similarity, similarity, *others)]
+    for similarity, *other_specs in SPECS:
+        shardings = [NamedSharding(two_axes, spec) for spec in (similarity, similarity, *other_specs)]
         with jax.set_mesh(two_axes):
-            result = jax.jit(call)(*map(jax.device_put, given, shardings))
-        close(result, call(*given))
+            result = jax.jit(call)(*map(jax.device_put, arguments, shardings))
+        close(result, call(*arguments))
 
 
 @pytest.mark.parametrize("variant", ["fused", *slowly(("wavefront",))])
 def test_a_batch_that_does_not_divide_evenly(variant: str):
-    given, call = arrays((PAIRS - 1,)), call_of("marginals", variant=variant)
+    arguments, call = arrays((PAIRS - 1,)), call_of("marginals", variant=variant)
     uneven = functools.partial(jax.lax.with_sharding_constraint, shardings=NamedSharding(mesh(AUTO), BATCH))
-    close(jax.jit(lambda *own: call(*uneven(own)))(*given), call(*given))
+    close(jax.jit(lambda *own: call(*uneven(own)))(*arguments), call(*arguments))
 
 
 def test_parameters_of_the_whole_batch_and_their_gradients():

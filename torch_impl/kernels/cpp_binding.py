@@ -222,8 +222,8 @@ def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[
         result = d_gaps[number].data_ptr() if d_gaps else 0
         return costs[number].data_ptr(), costs[number].stride(0), *direction, result
 
-    own = [absent if number is None else fields(number) for number in numbers]
-    return ctypes.create_string_buffer(cpp.pack_gaps(*own[0], *own[1])), (costs, towards)
+    packed = [absent if number is None else fields(number) for number in numbers]
+    return ctypes.create_string_buffer(cpp.pack_gaps(*packed[0], *packed[1])), (costs, towards)
 
 
 def _rows(matrices: Tensor) -> Tensor:

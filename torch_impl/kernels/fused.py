@@ -86,11 +86,11 @@ def fused(
         similarity, values, gaps = similarity[None], values[None], [gap[None] for gap in gaps]
         sizes = sizes if lengths is None else sizes[None]
     kind, flags = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
-    own: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
+    binding: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
     if call is score and (in_transform() or under_forward_mode()):
-        results = scores_of(engine_of(own, kind, flags), text(), similarity, sizes, values, gaps)
+        results = scores_of(engine_of(binding, kind, flags), text(), similarity, sizes, values, gaps)
     else:
-        results = call(own, similarity, sizes, values, gaps, kind, flags, text)
+        results = call(binding, similarity, sizes, values, gaps, kind, flags, text)
     return results if batch else results[0]
 
 
@@ -108,8 +108,8 @@ def sizes_of(lengths: Any, device: torch.device) -> Tensor:
 def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tuple[Tensor, list[Tensor]]:
     """(*batch, P), by one tensor operation where all parameters are Python's numbers; and the gaps by position."""
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
-        own = {name: _tensor(value, like.dtype, like.device) for name, value in parameters.items()}
-        return columns_and_gaps(own, batch)
+        tensors = {name: _tensor(value, like.dtype, like.device) for name, value in parameters.items()}
+        return columns_and_gaps(tensors, batch)
     return _of_numbers(parameters, like, batch), []
 
 

@@ -19,8 +19,8 @@ def _function(name: str) -> Any:
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return None
     # in the order in which PyTorch's own calls were bound: what the process shares, then what PyTorch brings
-    found = (getattr(ctypes.CDLL(library), name, None) for library in (None, torch._C.__file__))
-    return next(filter(None, found), None)
+    functions = (getattr(ctypes.CDLL(library), name, None) for library in (None, torch._C.__file__))
+    return next(filter(None, functions), None)
 
 
 def _in_a_child_of_fork() -> None:

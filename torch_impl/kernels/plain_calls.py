@@ -76,9 +76,9 @@ def plain_call(
         return None
     kind, flags = cpp.call_of(function_name, options, by_position)
     is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
-    own = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
+    calls = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
     try:  # the kernel checks all lengths faster than Python does
-        results = call(own, similarity, lengths, values, gaps, kind, flags | cpp.CHECK_LENGTHS, text)
+        results = call(calls, similarity, lengths, values, gaps, kind, flags | cpp.CHECK_LENGTHS, text)
     except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
     if batch:
@@ -105,8 +105,8 @@ def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: i
     for name, value in numbers:
         checks.check_parameter(name, checks.see_host(value), ())
     with torch.inference_mode(False):
-        own = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
-        return own.expand(pairs, -1).contiguous()
+        host_values = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
+        return host_values.expand(pairs, -1).contiguous()
 
 
 _cached_values = functools.lru_cache(maxsize=16)(_values)

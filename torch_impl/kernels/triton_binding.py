@@ -125,8 +125,8 @@ def flags(
     inputs = _inputs(similarity, lengths, values, gaps, options)
     of_gradients = (gradients_program, Call(kind, options), inputs, False)
     program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
-    found = _run(odds_alone(program), inputs).get("flags")
-    return similarity.new_ones(len(similarity), dtype=torch.bool) if found is None else found != 0
+    flags_found = _run(odds_alone(program), inputs).get("flags")
+    return similarity.new_ones(len(similarity), dtype=torch.bool) if flags_found is None else flags_found != 0
 
 
 def forget_compiled() -> None:
@@ -148,8 +148,8 @@ def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUN
 def _inputs(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], options: int
 ) -> dict[str, Tensor]:
-    own = {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
-    return own | _matrices(gaps, options, "")
+    inputs = {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
+    return inputs | _matrices(gaps, options, "")
 
 
 def _matrices(gaps: Sequence[Tensor], options: int, prefix: str) -> dict[str, Tensor]:
@@ -192,9 +192,9 @@ def _layout(pairs: Any, rows: Any) -> Layout:
 def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The results and intermediate buffers, by name."""
     like = inputs["similarity"]
-    types = {name: getattr(torch, own) for name, own in TYPES.items()}
-    own = (program.results | program.scratch).items()
-    buffers = inputs | {name: like.new_empty(shape, dtype=types.get(name)) for name, shape in own}
+    types = {name: getattr(torch, type_name) for name, type_name in TYPES.items()}
+    outputs = (program.results | program.scratch).items()
+    buffers = inputs | {name: like.new_empty(shape, dtype=types.get(name)) for name, shape in outputs}
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
@@ -210,11 +210,11 @@ def _on(like: Tensor) -> Any:
 def _launch(launch: Launch, buffers: dict[str, Tensor], wrap: Callable[[Any], Any] = lambda kernel: kernel) -> None:
     arguments = [buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments]
     count = len(arguments) - len(launch.keywords)
-    own = dict(zip(launch.keywords, arguments[count:], strict=True))
+    by_keyword = dict(zip(launch.keywords, arguments[count:], strict=True))
     kernel, options = KERNELS[launch.kernel.name], {"num_warps": launch.kernel.warps}
     if launch.kernel.registers and isinstance(kernel, triton.JITFunction):  # the interpreter has no registers
         kernel, options = _limited(kernel, launch.kernel.warps, launch.kernel.registers), {}
-    wrap(kernel)[(launch.grid,)](*arguments[:count], **own, **dict(launch.kernel.constants), **options)
+    wrap(kernel)[(launch.grid,)](*arguments[:count], **by_keyword, **dict(launch.kernel.constants), **options)
 
 
 @functools.cache

@@ -142,14 +142,14 @@ class Trainer:
     def alignment_call(self, batch: Batch) -> Callable[[], Any]:
         """A call of the alignment's part of a step alone, without waiting: the marginals, and the loss's gradient with
         respect to similarity and gaps from that with respect to the marginals."""
-        own, model = _on_device(batch, self._device), self._trained.model
-        similarity = model.similarity(own.first, own.second, own.lengths)
+        moved, model = _on_device(batch, self._device), self._trained.model
+        similarity = model.similarity(moved.first, moved.second, moved.lengths)
         leaves = [value.detach().requires_grad_() for value in (similarity, *model.gaps())]
-        expected = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant).detach().requires_grad_()
-        (cotangent,) = torch.autograd.grad(_cross_entropy(expected, own, float(batch.weights.sum())), expected)
+        expected = _alignment_marginals(leaves[0], moved.lengths, leaves[1:], self._variant).detach().requires_grad_()
+        (cotangent,) = torch.autograd.grad(_cross_entropy(expected, moved, float(batch.weights.sum())), expected)
 
         def call() -> Any:
-            result = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant)
+            result = _alignment_marginals(leaves[0], moved.lengths, leaves[1:], self._variant)
             return result, torch.autograd.grad(result, leaves, cotangent)
 
         return call
@@ -159,12 +159,12 @@ class Trainer:
 
         An error or interruption leaves the file at path as it was.
         """
-        own = header("torch", self.job.model, self.dtype, state)
+        head = header("torch", self.job.model, self.dtype, state)
 
         def write() -> None:
             model, optimizer = (part.state_dict() for part in self._trained)
             with atomic_file(path) as file:
-                torch.save({"header": json.dumps(own), "model": model, "optimizer": optimizer}, file)
+                torch.save({"header": json.dumps(head), "model": model, "optimizer": optimizer}, file)
 
         self._by_first(write)
 
@@ -174,12 +174,12 @@ class Trainer:
         with reading(path):
             is_ours = zipfile.is_zipfile(file)
             file.seek(0)
-            found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
-            own = json.loads(found.get("header", "null"))
-        state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
+            saved = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
+            head = json.loads(saved.get("header", "null"))
+        state = state_of(path, head, header("torch", self.job.model, self.dtype, {}))
         with reading(path):
             for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
-                part.load_state_dict(found[name])
+                part.load_state_dict(saved[name])
         return state
 
     def _of_each_pair(self, function: Callable[..., Tensor], batch: Batch, **how: Any) -> NDArray[Any]:
@@ -189,8 +189,8 @@ class Trainer:
         if processes is None:
             return function(model, _on_device(batch, self._device), **how).cpu().numpy()
         shards = divided(batch, processes.shards)
-        own = shards.shard(processes.index, processes.shards)
-        return processes.gathered(function(model, _on_device(own, self._device), **how))[shards.places]
+        shard = shards.shard(processes.index, processes.shards)
+        return processes.gathered(function(model, _on_device(shard, self._device), **how))[shards.places]
 
     def _by_first(self, call: Callable[[], Any]) -> Any:
         return call() if self._processes is None else self._processes.from_first(call)
@@ -225,10 +225,10 @@ def _alignment_marginals(similarity: Tensor, lengths: Any, gaps: Sequence[Tensor
 
 def _cross_entropy(expected: Tensor, batch: Any, weight: float) -> Tensor:
     """weight: by which the sum over the batch is divided."""
-    known = batch.partners >= 0
+    paired = batch.partners >= 0
     true = expected.gather(2, batch.partners.clamp(min=0)[:, :, None])[:, :, 0]
-    each = torch.where(known, -torch.log((1 - DOUBT) * true + DOUBT), 0.0).sum(1) / known.sum(1).clamp(min=1)
-    return (batch.weights * each).sum() / weight
+    losses = torch.where(paired, -torch.log((1 - DOUBT) * true + DOUBT), 0.0).sum(1) / paired.sum(1).clamp(min=1)
+    return (batch.weights * losses).sum() / weight
 
 
 def _predicted(model: Any, batch: Any, variant: str, exact: bool) -> Tensor:

@@ -152,12 +152,12 @@ def _best_sum(rows: np.ndarray, measured: np.ndarray, has_knee: bool) -> Sum:
 def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
     """The columns that do not depend on those before."""
     relative = rows / np.exp(measured)[:, None]
-    kept: list[int] = []
+    independent: list[int] = []
     for k in np.flatnonzero(rows.any(axis=0)):
-        tried = relative[:, [*kept, k]]
-        if np.linalg.matrix_rank(tried / np.linalg.norm(tried, axis=0), tol=_DEPENDENT) > len(kept):
-            kept.append(int(k))
-    return kept
+        tried = relative[:, [*independent, k]]
+        if np.linalg.matrix_rank(tried / np.linalg.norm(tried, axis=0), tol=_DEPENDENT) > len(independent):
+            independent.append(int(k))
+    return independent
 
 
 def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float, Sum]:
@@ -166,18 +166,18 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
     from scipy.optimize import least_squares, nnls
 
     rows = _with_knee(rows, knee)
-    kept = _independent(rows, measured)
-    relative = rows[:, kept] / np.exp(measured)[:, None]
+    columns = _independent(rows, measured)
+    relative = rows[:, columns] / np.exp(measured)[:, None]
     # each unknown is a share: at 1, a column makes all of the size in which it makes most
     scale = 1 / relative.max(axis=0)
     fit = least_squares(
-        lambda shares: np.log(rows[:, kept] * scale @ shares) - measured,
+        lambda shares: np.log(rows[:, columns] * scale @ shares) - measured,
         np.maximum(nnls(relative * scale, np.ones(len(rows)))[0], _START),
         bounds=(0, np.inf), loss="soft_l1", f_scale=_SOFT, ftol=1e-6,
     )  # fmt: skip
     coefficients = np.zeros(rows.shape[1])
-    coefficients[kept] = np.where(fit.x > _NONE, fit.x, 0.0) * scale  # it never reaches its bound
-    count = len(kept) + (knee < math.inf)
+    coefficients[columns] = np.where(fit.x > _NONE, fit.x, 0.0) * scale  # it never reaches its bound
+    count = len(columns) + (knee < math.inf)
     is_determined = knee == math.inf or count < len(rows)
     criterion = math.log(max(fit.cost, _LEAST)) + count * math.log(len(rows)) / len(rows)
     return criterion if is_determined else math.inf, Sum(coefficients, knee)

@@ -29,9 +29,9 @@ def warnings(record: Record) -> Iterator[str]:
             yield f"{count} case{'s' if count > 1 else ''} {text}. The diagnostics have the reason."
     yield from measured_code.warnings(record)
     yield from variables.warnings(*(record.environment.get(name, {}) for name in ("variables", "settings")))
-    if (others := record.cores_busy_with_others or 0.0) > _MUCH:
+    if (busy := record.cores_busy_with_others or 0.0) > _MUCH:
         yield (
-            f"Other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed. This "
+            f"Other programs kept {busy:.2f} of {record.settings.threads} cores busy while calls were timed. This "
             "slows a framework that waits for several threads much more than one that does not, in every process, so "
             "that no interval shows it. Measure again on a quiet machine."
         )
@@ -41,8 +41,8 @@ def diagnostics(record: Record) -> Iterator[str]:
     """Lines for a reader who asks more after the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed") or ":" in (result.reason or ""):
-            kept = f" (the blocks of {result.calls} calls timed before are kept in the record)" if result.blocks else ""
-            yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
+            also = f" (the blocks of {result.calls} calls timed before are kept in the record)" if result.blocks else ""
+            yield f"{result.status.upper()}: {result.case.title}: {result.reason}{also}"
     yield from _gates(record)
     yield from _steadiness(record)
     for reason in dict.fromkeys(result.new_shapes_note for result in record.results if result.new_shapes_note):

@@ -77,15 +77,15 @@ class Comparison(NamedTuple):
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
     """Say in a table cell which of two takes less, by what factor, and its interval; or `instead` of which. ratio: of
     the second over the first."""
-    what, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
+    outcome, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
         at_most = ratio.outcome == "one-sided" and not instead
         limit = f"at most {factor_text(ratio.most)}×" if at_most else within(ratio)
-        return f"{what}\n({'; '.join(filter(None, [limit, few]))})"
+        return f"{outcome}\n({'; '.join(filter(None, [limit, few]))})"
     if not ratio.is_measured:
-        return f"{what} about {rough_text(ratio.value)}×\n({few})"
-    return f"{what} {ratio_text(ratio.value)}×\n({ratio_interval(ratio)})"
+        return f"{outcome} about {rough_text(ratio.value)}×\n({few})"
+    return f"{outcome} {ratio_text(ratio.value)}×\n({ratio_interval(ratio)})"
 
 
 def outcome_text(ratio: Estimate, words: Sequence[str], unclear: str) -> str:
@@ -166,9 +166,9 @@ def comparisons(record: Record, input_name: str, on_device: bool = False) -> dic
             del rows[WRITTEN_FIRST["torch"]]
         rows = {FIRST: WRITTEN_FIRST, **rows}
     of_pass = {name: record.results_of(name, input_name) for name in record.settings.passes}
-    found = {
+    compared_passes = {
         row: {name: compare((r for r in results if variants[r.case.framework] == r.case.variant), on_device)
               for name, results in of_pass.items()}
         for row, variants in rows.items()
     }  # fmt: skip
-    return {row: by_pass for row, by_pass in found.items() if any(c.results for c in by_pass.values())}
+    return {row: by_pass for row, by_pass in compared_passes.items() if any(c.results for c in by_pass.values())}

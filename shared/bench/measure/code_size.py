@@ -37,8 +37,8 @@ def code_lines(framework: str, problem: str) -> dict[str, int]:
         package = root.stem
     counts = {}
     for variant, start in starts.items():
-        found = reached(root, [f"{package}.{start}"], lambda name: name.startswith(package) and name[-1] != ".")
-        counts[variant] = len({line for own in found.values() for lines in own.nodes.values() for line in lines})
+        used = reached(root, [f"{package}.{start}"], lambda name: name.startswith(package) and name[-1] != ".")
+        counts[variant] = len({line for one in used.values() for lines in one.nodes.values() for line in lines})
     return {variant: count for variant, count in counts.items() if count}
 
 
@@ -68,53 +68,53 @@ class Definition(NamedTuple):
 
 def reached(root: Path, starts: Iterable[str], is_part: Callable[[str], bool]) -> dict[str, Definition]:
     """All definitions that some reach, themselves included; neither those that are no part, nor through them."""
-    definitions, pending, found = definitions_of(root), list(starts), dict[str, Definition]()
+    definitions, pending, reached_ones = definitions_of(root), list(starts), dict[str, Definition]()
     while pending:
         name = pending.pop()
-        if name in definitions and name not in found and is_part(name):
-            found[name] = definitions[name]
+        if name in definitions and name not in reached_ones and is_part(name):
+            reached_ones[name] = definitions[name]
             pending += definitions[name].uses
-    return found
+    return reached_ones
 
 
 @functools.cache
 def definitions_of(root: Path) -> dict[str, Definition]:
     """Find what a file, or the packages of a checkout except the benchmark, define or import, by dotted name."""
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     folder, packages = (root.parent, []) if root.is_file() else (root, ["jax_impl", "torch_impl", "shared"])
     every = [path for package in packages for path in (root / package).rglob("*.py")] or [root]
     for path in [path for path in every if not path.is_relative_to(root / "shared/bench")]:
         module = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-        code, rest = path.read_bytes(), Definition(module, [], {})
-        own = {f"{module}.": rest}
+        code, module_itself = path.read_bytes(), Definition(module, [], {})
+        of_module = {f"{module}.": module_itself}
         for node in ast.parse(code).body:
             parts = list(ast.walk(node))
-            imports = [each for each in parts if isinstance(each, ast.ImportFrom)]
-            names = {name.asname or name.name: f"{each.module}.{name.name}" for each in imports for name in each.names}
+            imports = [part for part in parts if isinstance(part, ast.ImportFrom)]
+            names = {name.asname or name.name: f"{part.module}.{name.name}" for part in imports for name in part.names}
             if isinstance(node, ast.ImportFrom):
-                own |= {f"{module}.{name}": Definition(module, [target], {}) for name, target in names.items()}
+                of_module |= {f"{module}.{name}": Definition(module, [target], {}) for name, target in names.items()}
             elif not isinstance(node, ast.Import):  # also modules that are imported by their names
-                rest.uses.extend(str(each.value) for each in parts if isinstance(each, ast.Constant))
-                uses = [f"{module}.{each.id}" for each in parts if isinstance(each, ast.Name)]
+                module_itself.uses.extend(str(part.value) for part in parts if isinstance(part, ast.Constant))
+                uses = [f"{module}.{part.id}" for part in parts if isinstance(part, ast.Name)]
                 for name in {*names_of(node)} - {"_"} or [""]:
-                    made = own.setdefault(f"{module}.{name}", Definition(module, [f"{module}."], {}))
+                    made = of_module.setdefault(f"{module}.{name}", Definition(module, [f"{module}."], {}))
                     made.uses.extend([*names.values(), *uses])
                     made.nodes[node] = {(module, line) for line in _code(node, code.split(b"\n"))}
-        found |= own | {module: Definition(module, list(own), {})}
-    return found
+        definitions |= of_module | {module: Definition(module, list(of_module), {})}
+    return definitions
 
 
 def names_of(node: ast.stmt) -> list[str]:
     """The names that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
 
 
 def _code(node: ast.stmt, source: list[bytes]) -> list[int]:
     """The lines of a statement, without blank ones, comments and docstrings."""
-    texts = [each for each in ast.walk(node) if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)]
-    no_code = {line for each in texts for line in range(each.lineno, (each.end_lineno or 0) + 1)}
-    first = min(each.lineno for each in [node, *getattr(node, "decorator_list", [])])
+    texts = [part for part in ast.walk(node) if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)]
+    no_code = {line for text in texts for line in range(text.lineno, (text.end_lineno or 0) + 1)}
+    first = min(part.lineno for part in [node, *getattr(node, "decorator_list", [])])
     lines = range(first, (node.end_lineno or 0) + 1)
     return [line for line in lines if line not in no_code and not re.match(rb"\s*(#|$)", source[line - 1])]

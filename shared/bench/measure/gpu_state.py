@@ -50,8 +50,8 @@ def summary(lines: Sequence[str]) -> dict[str, Any]:
     *columns, masks = zip(*rows, strict=True)
     state: dict[str, Any] = {"samples": len(rows)}
     for name, column in zip(_NUMBERS, columns, strict=True):
-        if known := [value for value in column if not math.isnan(value)]:
-            state[name] = [min(known), median(known), max(known)]
+        if numbers := [value for value in column if not math.isnan(value)]:
+            state[name] = [min(numbers), median(numbers), max(numbers)]
     throttled = {name: sum(bool(int(mask) & bits) for mask in masks) / len(rows) for name, bits in _REASONS.items()}
     return state | {"throttled": {name: share for name, share in throttled.items() if share}}
 
@@ -69,7 +69,7 @@ def in_words(state: dict[str, Any]) -> str:
     """A line for the head of a report."""
     units = {"sm_mhz": "MHz", "memory_mhz": "MHz of memory", "watts": "W", "celsius": "°C"}
     form = "{1:,.0f} {3} ({0:,.0f} … {2:,.0f})"
-    told = [form.format(*state[name], unit) for name, unit in units.items() if name in state]
+    parts = [form.format(*state[name], unit) for name, unit in units.items() if name in state]
     reasons = [f"by {name} in {share:.0%}" for name, share in state["throttled"].items()]
     slowed = f"slowed down {', '.join(reasons)} of {state['samples']} samples" if reasons else "never slowed down"
-    return f"GPU at work: {', '.join(told)}; {slowed}; compare.py locks no clocks"
+    return f"GPU at work: {', '.join(parts)}; {slowed}; compare.py locks no clocks"

@@ -67,8 +67,8 @@ def _facts(environment: dict[str, Any]) -> dict[str, Any]:
     """An environment without its levels; a framework's version is named after the framework."""
     facts = {name: value for name, value in environment.items() if name not in ("frameworks", "variables", "settings")}
     facts |= environment.get("variables", {}) | environment.get("settings", {})
-    for framework, own in environment.get("frameworks", {}).items():
-        facts |= {name if name == framework else f"{framework} {name}": value for name, value in own.items()}
+    for framework, about in environment.get("frameworks", {}).items():
+        facts |= {name if name == framework else f"{framework} {name}": value for name, value in about.items()}
     return facts
 
 

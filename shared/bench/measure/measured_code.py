@@ -29,18 +29,18 @@ _CPP = r"[^\w.].*|\.?[\d_].*|\.|std::.*|.*_t|bool|const|double|else|false|float|
 
 def hashes(settings: Settings, cases: Iterable[Case]) -> dict[str, dict[str, str]]:
     """The hash of the code that the cases of a run measure, by framework and variant."""
-    found: dict[str, dict[str, str]] = {}
+    hash_of: dict[str, dict[str, str]] = {}
     for framework, variant in dict.fromkeys((case.framework, case.variant) for case in cases):
-        found.setdefault(framework, {})[variant] = code_hash(framework, variant, settings.problem, settings.device)
-    return found
+        hash_of.setdefault(framework, {})[variant] = code_hash(framework, variant, settings.problem, settings.device)
+    return hash_of
 
 
 def warnings(record: Record) -> list[str]:
     """A line for a reader of what was measured before its code changed."""
     where, changed = (record.settings.problem, record.settings.device), []
-    for framework, own in record.code.items():
-        names = [variant for variant, known in own.items() if code_hash(framework, variant, *where) != known]
-        which = f" ({', '.join(names)})" if len(names) < len(own) else ""
+    for framework, old in record.code.items():
+        names = [variant for variant, value in old.items() if code_hash(framework, variant, *where) != value]
+        which = f" ({', '.join(names)})" if len(names) < len(old) else ""
         changed += [f"{FRAMEWORKS[framework]}{which}"] if names else []
     return [f"Measured before the code of this project for {' and '.join(changed)} changed."] if changed else []
 
@@ -53,16 +53,16 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
     if not (root / package / f"{module_of(problem)}.py").exists():  # it is an alignment
         names = (variant, variant == "cuda_graph" and "wavefront")  # which launches what the other captures
         starts += [name for name in definitions if name.startswith(package) and name.split(".")[-1] in names]
-    others = ("shared.checks", "shared.workload_checks", "shared.variants", package)
+    not_timed = ("shared.checks", "shared.workload_checks", "shared.variants", package)
     elsewhere = ".triton" if device == "cpu" else ".cpp"
-    found = reached(root, starts, lambda name: definitions[name].module not in others and elsewhere not in name)
-    nodes = {node for each in found.values() for node in each.nodes}
+    used = reached(root, starts, lambda name: definitions[name].module not in not_timed and elsewhere not in name)
+    nodes = {node for one in used.values() for node in one.nodes}
     parts = [part for node in nodes for part in ast.walk(node)]
-    bound = {name.split(".")[-1] for name, each in found.items() if each.nodes or definitions.keys() & each.uses[:1]}
-    bound |= {name for part in parts if isinstance(part, ast.ClassDef) for each in part.body for name in names_of(each)}
+    bound = {name.split(".")[-1] for name, one in used.items() if one.nodes or definitions.keys() & one.uses[:1]}
+    bound |= {name for part in parts if isinstance(part, ast.ClassDef) for item in part.body for name in names_of(item)}
     bound |= {part.attr for part in parts if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)}
     texts = [re.sub(r"(?:, )?\w+=\[[, ]*\]", "", _UNSEEN.sub("", ast.dump(node))) for node in nodes]
-    for folder in {root.joinpath(*each.module.split(".")).parent for each in found.values()}:
+    for folder in {root.joinpath(*one.module.split(".")).parent for one in used.values()}:
         files = [path for path in folder.iterdir() if path.suffix in (".cpp", ".cc", ".h")]
         texts += [text for path in files for text in _cpp(path.read_text(encoding="utf-8"))]
     return hashlib.sha256("\n".join(sorted(_numbered(text, bound) for text in texts if text)).encode()).hexdigest()[:12]

@@ -46,9 +46,9 @@ def recorded(by_files: bool = False) -> dict[str, str]:
 
     by_files: those that a user's file sets when it is executed; or else those of the environment.
     """
-    kept = (name for name in sorted(os.environ) if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name))
-    own = (name for name in kept if not _NOT_THE_USERS.fullmatch(name) and (name in SET_BY_FILES) == by_files)
-    return {name: _FOLDERS.sub("", os.environ[name]) for name in own}
+    names = (name for name in sorted(os.environ) if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name))
+    chosen = (name for name in names if not _NOT_THE_USERS.fullmatch(name) and (name in SET_BY_FILES) == by_files)
+    return {name: _FOLDERS.sub("", os.environ[name]) for name in chosen}
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:

@@ -38,7 +38,7 @@ def _unknown_name(record: Record) -> str | None:
     if settings.question not in QUESTIONS:
         return f"unknown question {settings.question!r}"
     problem = problem_of(settings.problem)
-    known = {
+    known_names = {
         "problem": [settings.problem, *settings.more_problems],
         "pass": [*problem.passes, *QUESTIONS[settings.question].own_passes],
         "status": STATUSES,
@@ -51,4 +51,4 @@ def _unknown_name(record: Record) -> str | None:
         case = result.case
         used += [("problem", case.problem), ("pass", case.pass_name), ("variant", case.variant)]
         used += [("framework", case.framework), ("input", case.input), ("status", result.status)]
-    return next((f"unknown {what} {name!r}" for what, name in used if name not in known[what]), None)
+    return next((f"unknown {kind} {name!r}" for kind, name in used if name not in known_names[kind]), None)

@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
     def comparison(self, point: str) -> Comparison:
         """Compare the two frameworks at a point."""
-        return compare(result for (_, own), result in self.results.items() if own == point)
+        return compare(result for (_, at), result in self.results.items() if at == point)
 
 
 class AxisQuestion(Question):
@@ -58,7 +58,7 @@ class AxisQuestion(Question):
 
     def changed(self, row: Row, framework: str, point: str) -> Comparison | None:
         """The change of a framework from the baseline to a point, from paired rounds; None where it is not known."""
-        first, second = (row.results.get((framework, each)) for each in (point, row.points[0]))
+        first, second = (row.results.get((framework, at)) for at in (point, row.points[0]))
         if not (first and second):
             return None
         if self.is_over_inputs:
@@ -67,36 +67,36 @@ class AxisQuestion(Question):
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The change of a framework from the baseline to a point, for a table cell."""
-        found = self.changed(row, framework, point)
-        if found is None or found.ratio is None:
+        comparison = self.changed(row, framework, point)
+        if comparison is None or comparison.ratio is None:
             return NOTHING
-        return f"{ratio_text(found.ratio.value)}×\n({ratio_interval(found.ratio)})"
+        return f"{ratio_text(comparison.ratio.value)}×\n({ratio_interval(comparison.ratio)})"
 
     def rows(self, record: Record) -> list[Row]:
         """All that has a time, in the order of the ladder, of the passes and of the inputs."""
-        found: dict[tuple[str, str, str], dict[tuple[str, str], Result]] = {}
+        by_row: dict[tuple[str, str, str], dict[tuple[str, str], Result]] = {}
         for result in record.results:
             case = result.case
             if result.measured:
                 key = (case.variant, case.pass_name, "" if self.is_over_inputs else case.input)
-                found.setdefault(key, {})[case.framework, self._point(case)] = result
+                by_row.setdefault(key, {})[case.framework, self._point(case)] = result
         orders = (problem_of(record.settings.problem).variant_names, record.settings.passes, ("", *record.inputs))
         points = tuple(dict.fromkeys(self._point(result.case) for result in record.results))
         if "" in points:
             raise ValueError(f"a case without its point of the axis: {self.axis}")
-        ordered = sorted(found, key=lambda own: [o.index(name) for o, name in zip(orders, own, strict=True)])
-        return [Row(*names, points, found[names]) for names in ordered]
+        ordered = sorted(by_row, key=lambda own: [o.index(name) for o, name in zip(orders, own, strict=True)])
+        return [Row(*names, points, by_row[names]) for names in ordered]
 
     def _point(self, case: Case) -> str:
         return case.input if self.is_over_inputs else case.label
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The change to the last point, and the frameworks' ratio at the first and at the last."""
-        found: list[Comparison | None] = []
+        comparisons: list[Comparison | None] = []
         for row in self.rows(record):
-            found += [self.changed(row, framework, row.points[-1]) for framework in FRAMEWORKS]
-            found += [row.comparison(point) for point in (row.points[0], row.points[-1])]
-        return [each.ratio for each in found if each and each.ratio]
+            comparisons += [self.changed(row, framework, row.points[-1]) for framework in FRAMEWORKS]
+            comparisons += [row.comparison(point) for point in (row.points[0], row.points[-1])]
+        return [comparison.ratio for comparison in comparisons if comparison and comparison.ratio]
 
     def contenders(self, record: Record) -> set[Case]:
         return {result.case for result in record.results}
@@ -120,10 +120,10 @@ class AxisQuestion(Question):
         for pass_name in record.settings.passes:
             panels: dict[str, list[Line]] = {}
             for row, framework in product(rows, FRAMEWORKS):
-                known = [(self.number_of(point) or 0.0, found.ratio.value) for point in row.points
-                         if (found := self.changed(row, framework, point)) and found.ratio]  # fmt: skip
-                if row.pass_name == pass_name and known:
-                    panels.setdefault(row.input, []).append(Line(framework, row.variant, known))
+                measured = [(self.number_of(point) or 0.0, comparison.ratio.value) for point in row.points
+                         if (comparison := self.changed(row, framework, point)) and comparison.ratio]  # fmt: skip
+                if row.pass_name == pass_name and measured:
+                    panels.setdefault(row.input, []).append(Line(framework, row.variant, measured))
             if panels:
                 reading = f"{self.change} over {self.axis}. The dotted line: n times as fast with n."
                 yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
@@ -161,23 +161,23 @@ class AxisQuestion(Question):
             kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
             for row in rows:
                 changes = {point: self.changed(row, framework, point) for point in choices}
-                known = {point: found.ratio for point, found in changes.items() if found and found.ratio}
-                if known:
-                    best = (max if self.is_gain else min)(known, key=lambda point: known[point])
+                ratios = {point: change.ratio for point, change in changes.items() if change and change.ratio}
+                if ratios:
+                    best = (max if self.is_gain else min)(ratios, key=lambda point: ratios[point])
                     words = ("faster", "slower") if self.is_gain else ("slower", "faster")
-                    kind = outcome_text(known[best], words, _UNCLEAR)
-                    kinds.setdefault(kind, {})[row[:3]] = best, known[best]
+                    kind = outcome_text(ratios[best], words, _UNCLEAR)
+                    kinds.setdefault(kind, {})[row[:3]] = best, ratios[best]
             parts = []
             for kind in ("faster", "faster or same", "same", "slower or same", "slower", _UNCLEAR):
-                own = kinds.get(kind, {})
+                ratios_of_kind = kinds.get(kind, {})
                 texts = []
-                for text, chosen in _named([*own], names):
-                    bests = [own[name] for name in chosen if kind in ("faster", "slower")]
+                for text, chosen in _named([*ratios_of_kind], names):
+                    bests = [ratios_of_kind[name] for name in chosen if kind in ("faster", "slower")]
                     texts.append(text + _factors(bests, len(choices) > 1) if bests else text)
                 parts += [f"{kind}: {', '.join(texts)}"] if texts else []
             if parts:
-                what = f"{choices[0]} against {rows[0].points[0]}" if len(choices) == 1 else f"the best of {self.axis}"
-                yield Statement(f"{title}, {what}", f"{'; '.join(parts)}.")
+                which = f"{choices[0]} against {rows[0].points[0]}" if len(choices) == 1 else f"the best of {self.axis}"
+                yield Statement(f"{title}, {which}", f"{'; '.join(parts)}.")
 
 
 def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator[Statement]:
@@ -185,15 +185,15 @@ def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator
     kinds: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
         by_point: list[tuple[str, str]] = []
-        for point, found in ((point, row.comparison(point)) for point in points):
-            if found.ratio:
-                names = [FRAMEWORKS[result.case.framework] for result in found.results]
-                by_point.append((point, outcome_text(found.ratio, names, "no clear winner")))
+        for point, comparison in ((point, row.comparison(point)) for point in points):
+            if comparison.ratio:
+                names = [FRAMEWORKS[result.case.framework] for result in comparison.results]
+                by_point.append((point, outcome_text(comparison.ratio, names, "no clear winner")))
         groups = groupby(by_point, key=lambda each: each[1])
-        told = [f"{winner} {' and '.join(point for point, _ in group)}" for winner, group in groups]
-        if told:
+        phrases = [f"{winner} {' and '.join(point for point, _ in group)}" for winner, group in groups]
+        if phrases:
             throughout = by_point[0][1] + " throughout" * (len(by_point) > 1)
-            kind = throughout if len(told) == 1 else ", ".join(told)
+            kind = throughout if len(phrases) == 1 else ", ".join(phrases)
             kinds.setdefault(kind, []).append(row[:3])
     every = [row[:3] for row in rows]
     parts = [f"{kind}: {', '.join(name for name, _ in _named(chosen, every))}" for kind, chosen in kinds.items()]
@@ -217,10 +217,10 @@ def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:
 
 def _named(chosen: Sequence[tuple[str, ...]], every: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, list[Any]]]:
     """The chosen rows in few words: a variant that is chosen in every pass and input goes by its name alone."""
-    left = list(chosen)
+    unnamed = list(chosen)
     for depth in (1, 2, 3):
-        for key in dict.fromkeys(row[:depth] for row in left):
-            own = [row for row in left if row[:depth] == key]
-            if len(own) == sum(row[:depth] == key for row in every):
-                yield " ".join(key), own
-                left = [row for row in left if row not in own]
+        for key in dict.fromkeys(row[:depth] for row in unnamed):
+            rows_of_key = [row for row in unnamed if row[:depth] == key]
+            if len(rows_of_key) == sum(row[:depth] == key for row in every):
+                yield " ".join(key), rows_of_key
+                unnamed = [row for row in unnamed if row not in rows_of_key]

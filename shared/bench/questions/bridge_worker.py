@@ -20,26 +20,26 @@ def _call_jax() -> None:
     """Have PyTorch's adapter compile and call JAX's functions."""
     ours, jax = import_module("torch_impl.backend"), import_module("jax_impl.backend")
     bridge = import_module("torch_impl.jax_bridge")
-    own = dict(vars(ours))
+    torch_backend = dict(vars(ours))
 
     def call_of(problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool) -> Any:
-        own, names = split_options(problem, options)
-        score = bridge.from_jax(jax.function(problem, variant, own))
+        scalar_options, names = split_options(problem, options)
+        score = bridge.from_jax(jax.function(problem, variant, scalar_options))
         return ours.pass_function(pass_name, score, compiled=False, gaps=names)
 
     def limit_memory(device: str, share: float) -> None:
-        own["limit_memory"](device, share / 2)
+        torch_backend["limit_memory"](device, share / 2)
         jax.limit_memory(device, share / 2)
 
     replaced = {name: getattr(jax, name) for name in _OF_JAX} | {
         "call_of": call_of,
         "limit_memory": limit_memory,
-        "device_problem": lambda device: own["device_problem"](device) or jax.device_problem(device),
-        "environment": lambda device: own["environment"](device) | jax.environment(device),
+        "device_problem": lambda device: torch_backend["device_problem"](device) or jax.device_problem(device),
+        "environment": lambda device: torch_backend["environment"](device) | jax.environment(device),
         # in memory of PyTorch, as a model's tensors are: NumPy's is not aligned as JAX wants it
-        "to_device": lambda array, device: own["to_device"](array, device).clone(),
+        "to_device": lambda array, device: torch_backend["to_device"](array, device).clone(),
         "peak_bytes": lambda *_: None,  # of an accelerator: each framework counts its own
-        "is_out_of_memory": lambda error: own["is_out_of_memory"](error) or jax.is_out_of_memory(error),
+        "is_out_of_memory": lambda error: torch_backend["is_out_of_memory"](error) or jax.is_out_of_memory(error),
     }
     for name, value in replaced.items():
         setattr(ours, name, value)

@@ -77,11 +77,11 @@ class Growth(Question):
         for pass_name, (name, value, unit) in itertools.product(settings.passes, quantities):
             points: dict[tuple[str, str], list[tuple[float, float]]] = {}
             for result in record.results:
-                if result.measured and result.case.pass_name == pass_name and (known := value(result)):
+                if result.measured and result.case.pass_name == pass_name and (number := value(result)):
                     extent = problem.extent_of_size(settings, numbers_of(result.case.input))
-                    points.setdefault((result.case.framework, result.case.variant), []).append((extent, known))
+                    points.setdefault((result.case.framework, result.case.variant), []).append((extent, number))
             if points:
-                lines = [Line(*key, sorted(own)) for key, own in points.items()]
+                lines = [Line(*key, sorted(points_of_line)) for key, points_of_line in points.items()]
                 drawing = line_plot({"": lines}, problem.sizes.axis, unit)
                 yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
@@ -134,9 +134,9 @@ def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
     loops = {result.case.input: loop(numbers_of(result.case.input)) for result in results}
 
     def fit(columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None]) -> Fit | None:
-        known = {r.case.input: y for r in results if (y := value(r)) and y > 0}
-        rows = tuple(columns(loops[name]) for name in known)
-        return fitted(tuple(known), rows, tuple(known.values()), has_knee=columns is _time_columns)
+        values = {r.case.input: y for r in results if (y := value(r)) and y > 0}
+        rows = tuple(columns(loops[name]) for name in values)
+        return fitted(tuple(values), rows, tuple(values.values()), has_knee=columns is _time_columns)
 
     time = fit(_time_columns, lambda result: result.time.value)
     # a peak of 0 says that the framework had memory left from before, not that it needs none
@@ -155,9 +155,9 @@ def _memory_columns(loop: Loop) -> tuple[float, ...]:
 
 def _compiling(result: Result) -> float | None:
     """Seconds of the first call without the run itself."""
-    known = [call.tracing + call.compiling if call.tracing is not None and call.compiling
+    seconds = [call.tracing + call.compiling if call.tracing is not None and call.compiling
              else call.seconds - result.time.value for call in result.cold]  # fmt: skip
-    return median(known) if known else None
+    return median(seconds) if seconds else None
 
 
 def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | None:
@@ -273,8 +273,8 @@ def prediction(record: Record, size: Size) -> Report:
     for name in record.settings.passes:
         if result := race([costs for costs in cases if costs.case.pass_name == name], size):
             *both, ratio = result
-            named = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both]
+            titles = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both]
             outside = "" if all(costs.covers(size) for costs in both) else " Extrapolated."
-            statements.append(Statement(name, f"{in_words(named, ratio)}.{outside}"))
+            statements.append(Statement(name, f"{in_words(titles, ratio)}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report(Answer([table], statements))

@@ -222,7 +222,7 @@ def _step_times(wait: Any, trainer: Any, batches: Sequence[Any]) -> dict[str, An
         "alignment": lambda: [wait(call()) for call in alignments],
     }
     rounds = [{name: timed(part)[0] / len(batches) for name, part in parts.items()} for _ in range(_ROUNDS + 1)]
-    steps, waited, alignment = ([each[name] for each in rounds[1:]] for name in parts)  # the first one warms up
+    steps, waited, alignment = ([of_round[name] for of_round in rounds[1:]] for name in parts)  # the first one warms up
     return {"steps": steps, "alignment": median(alignment) / median(waited)}
 
 

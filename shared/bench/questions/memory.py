@@ -56,7 +56,7 @@ class Peaks:
     trial: dict[str, Any] = field(default_factory=dict)  # its pairs, and their peak or the reason why there is none
 
     def __post_init__(self) -> None:
-        grows = (len(own) == 2 and 0 < own[0] < own[1] for own in (self.pairs, *self.peaks))
+        grows = (len(numbers) == 2 and 0 < numbers[0] < numbers[1] for numbers in (self.pairs, *self.peaks))
         numbers = (value for name, value in self.trial.items() if name != "reason")
         if not all(grows) or not all(isinstance(value, int) and value > 0 for value in numbers):
             raise ValueError("pairs and peaks must be two growing numbers each, those of a trial positive")

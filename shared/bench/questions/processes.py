@@ -69,10 +69,10 @@ class Processes(AxisQuestion):
         if settings.pythons:
             raise UnusableInput("processes measures in the interpreter that runs it: leave out --python")
         step = {ALONE: _step_inputs(settings)} if STEP in settings.passes else {}
-        given = step[ALONE] if settings.passes == (STEP,) else _pairs(settings)
-        if (pairs := given.pairs or 0) < (most := max(counts_of(settings))):
+        batch = step[ALONE] if settings.passes == (STEP,) else _pairs(settings)
+        if (pairs := batch.pairs or 0) < (most := max(counts_of(settings))):
             raise UnusableInput(f"{most} processes need a pair each, got {pairs}")
-        return {BATCH: given, **step}
+        return {BATCH: batch, **step}
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """One process on all cores first: the machine is measured by it."""
@@ -124,10 +124,10 @@ QUESTION = Processes()
 
 def counts(text: str) -> tuple[int, ...]:
     """Numbers of processes from the command line, and 1, in order. Raises ArgumentTypeError."""
-    found = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
-    if len(found) < 2:
+    numbers = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
+    if len(numbers) < 2:
         raise ArgumentTypeError(f"processes must have a number above 1, such as 2 or 1,2,4, got {text!r}")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def counts_of(settings: Settings) -> tuple[int, ...]:
@@ -149,8 +149,8 @@ def _label(count: int, threads: int) -> str:
 def _command(framework: str, count: int, threads: int) -> tuple[str, ...]:
     """The program of a worker that computes with so many processes, without the arguments that every worker has."""
     usable = [str(core) for core in usable_cores()]
-    cores, *others = (",".join(usable[index * threads :][:threads]) for index in range(count))
-    special = (":Leader", cores, framework, *others) if others else (":OnShard", cores, "0", "1", "", "")
+    cores, *other_cores = (",".join(usable[index * threads :][:threads]) for index in range(count))
+    special = (":Leader", cores, framework, *other_cores) if other_cores else (":OnShard", cores, "0", "1", "", "")
     return (*WORKER_COMMAND, processes_worker.__name__ + special[0], *special[1:])
 
 
@@ -158,18 +158,18 @@ def _pairs(settings: Settings) -> AlignmentInputs:
     """The problem's batch; of random pairs one with lengths from a third of the matrix on, in order of their cells."""
     if settings.input == "random":
         settings = replace(settings, size=settings.size or _SIZE, batch=settings.batch or _PAIRS)
-    (given,) = problem_of(settings.problem).inputs(settings).values()
-    assert isinstance(given, AlignmentInputs)
+    (inputs,) = problem_of(settings.problem).inputs(settings).values()
+    assert isinstance(inputs, AlignmentInputs)
     if settings.input != "random":
-        return given
-    sides, drawn = np.array(given.similarity.shape[-2:]), np.random.default_rng([given.seed, 2])
+        return inputs
+    sides, drawn = np.array(inputs.similarity.shape[-2:]), np.random.default_rng([inputs.seed, 2])
     least = np.maximum(1, np.ceil(sides * _SHORTEST)).astype(int)
-    lengths = drawn.integers(least, sides + 1, (given.pairs, 2)).astype(np.int32)
+    lengths = drawn.integers(least, sides + 1, (inputs.pairs, 2)).astype(np.int32)
     lengths[0] = sides
     lengths = lengths[np.argsort(lengths.astype(np.int64).prod(1), kind="stable")]
     extent = " to ".join(" x ".join(map(str, extent)) for extent in (least, sides))
-    text = f"random similarity, seed {given.seed}, {given.pairs} pairs of {extent}, the shortest first"
-    return replace(given, lengths=lengths, text=text)
+    text = f"random similarity, seed {inputs.seed}, {inputs.pairs} pairs of {extent}, the shortest first"
+    return replace(inputs, lengths=lengths, text=text)
 
 
 def _step_inputs(settings: Settings) -> StepInputs:

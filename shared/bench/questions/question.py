@@ -144,18 +144,18 @@ class Question(ABC):
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The estimates that must be precise before the run may end: each verdict's ratio, or its only time."""
-        return [found.ratio or found.time(found.results[0]) for found in verdicts(record).values() if found.results]
+        return [one.ratio or one.time(one.results[0]) for one in verdicts(record).values() if one.results]
 
     def contenders(self, record: Record) -> set[Case]:
         """The cases that need more times: those that may still be their framework's fastest of a verdict."""
-        kept: set[Case] = set()
-        for key, found in verdicts(record).items():
-            best = {result.case.framework: result for result in found.results}
+        contenders: set[Case] = set()
+        for key, comparison in verdicts(record).items():
+            best = {result.case.framework: result for result in comparison.results}
             for result in record.results_of(*key):
                 fastest = best.get(result.case.framework)
-                if fastest and result.measured and not time_over(result, fastest, found.on_device).low > 1:
-                    kept.add(result.case)
-        return kept
+                if fastest and result.measured and not time_over(result, fastest, comparison.on_device).low > 1:
+                    contenders.add(result.case)
+        return contenders
 
     # how the record answers
 

@@ -241,7 +241,7 @@ def of_totals(record: Record, count: int) -> Record:
         for block in result.blocks:
             rounds.setdefault(block.worker, []).append(block.median)
         streams = zip(rounds.items(), result.details.get("seconds", []), strict=True)
-        totals = [Block.of(worker, 0, [_total(result, took, median(own), count)]) for (worker, own), took in streams]
+        totals = [Block.of(worker, 0, [_total(result, took, median(last), count)]) for (worker, last), took in streams]
         results.append(replace(result, blocks=totals))
     return replace(record, results=results)
 

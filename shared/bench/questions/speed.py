@@ -128,7 +128,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
-        below.append(f"No {', '.join(each.case for each in record.absent if each.reason == reason)}: {reason}.")
+        below.append(f"No {', '.join(one.case for one in record.absent if one.reason == reason)}: {reason}.")
     title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
     faster = Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
     return [faster, _costs_table(record, by_wall, names)]
@@ -148,7 +148,7 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     ]
     if any(" up to call " in cell for row in rows for cell in row):
         below.append("In total, up to call N: it takes less time for up to N calls; beyond, these times cannot tell.")
-    results = [r for by_pass in by_row.values() for each in by_pass.values() for r in each.results]
+    results = [r for by_pass in by_row.values() for comparison in by_pass.values() for r in comparison.results]
     for framework, reasons in record.uncompiled.items():
         used = dict.fromkeys(result.case.variant for result in results if result.case.framework == framework)
         for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):

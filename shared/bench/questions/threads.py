@@ -51,11 +51,11 @@ class Threads(AxisQuestion):
         """One for each dtype, by its name."""
         if settings.threads < 2:
             raise UnusableInput(f"threads needs at least 2 threads to compare, got {settings.threads}")
-        found = {}
+        by_dtype = {}
         for dtype in settings.dtype.split(","):
-            (given,) = problem_of(settings.problem).inputs(replace(settings, dtype=dtype)).values()
-            found[dtype] = replace(given, text=f"{given.text}, {dtype}")
-        return found
+            (inputs,) = problem_of(settings.problem).inputs(replace(settings, dtype=dtype)).values()
+            by_dtype[dtype] = replace(inputs, text=f"{inputs.text}, {dtype}")
+        return by_dtype
 
     def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)

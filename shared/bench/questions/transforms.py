@@ -82,8 +82,8 @@ class Transforms(Question):
         with ThreadPoolExecutor(len(of_each)) as pool:
             tried = [pool.submit(_try_cases, run, part, expected, lock, stopped) for part in of_each]
             try:
-                for each in tried:
-                    each.result()
+                for tried_case in tried:
+                    tried_case.result()
             except BaseException:
                 stopped.set()
                 while wait(tried, timeout=0.1).not_done:  # what is being tried ends at once
@@ -94,8 +94,8 @@ class Transforms(Question):
         every = [outcomes for name in FRAMEWORKS if (outcomes := _Outcomes(record, name)).rungs]
         tables = [_table(record, outcomes) for outcomes in every]
         tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
-        told = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
-        return Answer(tables, told + [Statement(outcomes.title, _advice(outcomes)) for outcomes in every])
+        statements = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
+        return Answer(tables, statements + [Statement(outcomes.title, _advice(outcomes)) for outcomes in every])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         return iter(())
@@ -175,16 +175,16 @@ def attempt(runner: CaseRunner, case: Case, transform: str, expected_result: np.
 
     def run() -> np.ndarray:
         function = backend.function(case.problem, case.variant, inputs.own_options)
-        given = on_device(given_of(inputs), lambda array: backend.to_device(array, case.device))
-        return backend.to_numpy(backend.wait(package.transformed(transform, function, given)))
+        arguments = on_device(given_of(inputs), lambda array: backend.to_device(array, case.device))
+        return backend.to_numpy(backend.wait(package.transformed(transform, function, arguments)))
 
     with runner.compilers(case, runner.folder / "compiled"):
         try:
             result = run()
         except Exception as error:
             return {"outcome": RAISES, "text": f"{type(error).__name__}: {first_line(str(error))}"[:300]}
-    found = fault(TRANSFORMS[transform].gives, result, expected_result)
-    return {"outcome": WRONG if found else RIGHT, "text": found}
+    difference = fault(TRANSFORMS[transform].gives, result, expected_result)
+    return {"outcome": WRONG if difference else RIGHT, "text": difference}
 
 
 class _Outcomes:
@@ -252,12 +252,12 @@ def _errors(outcomes: _Outcomes) -> Table:
 
 def _advice(outcomes: _Outcomes) -> str:
     """The last rung of the ladder, and which one to take for what it does not do."""
-    *others, best = outcomes.rungs
+    *earlier, best = outcomes.rungs
     cells = {name: outcomes.cell(name, best) for name in outcomes.written}
     instead: dict[str, list[str]] = {}
     for name, written in outcomes.written.items():
         if cells[name] not in ("yes", NOTHING):
-            able = [rung for rung in others if outcomes.cell(name, rung) == "yes"]
+            able = [rung for rung in earlier if outcomes.cell(name, rung) == "yes"]
             instead.setdefault(able[-1] if able else "", []).append(written)
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]

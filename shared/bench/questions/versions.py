@@ -30,8 +30,8 @@ class Versions(AxisQuestion):
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         return {
-            (each.framework, each.label): WorkerStart(command=each.command, about=each.about)
-            for each in every_version(settings)
+            (one.framework, one.label): WorkerStart(command=one.command, about=one.about)
+            for one in every_version(settings)
         }
 
     def deciding(self, record: Record) -> list[Estimate]:
@@ -85,5 +85,5 @@ def _first_calls(rows: Sequence[Row], has_inputs: bool) -> tuple[Table, list[Sta
 def _ratios(new: Result, old: Result) -> list[Estimate | None]:
     """The ratio of each of _FIRST_CALLS: the first process of one version over the first of the other, and so on."""
     of_both = [([c.seconds for c in r.cold], r.warm, [s[0] for s in r.new_shapes if s]) for r in (new, old)]
-    kinds = [[after / before for after, before in zip(*each, strict=False)] for each in zip(*of_both, strict=True)]
+    kinds = [[after / before for after, before in zip(*pair, strict=False)] for pair in zip(*of_both, strict=True)]
     return [of_processes(ratios) if ratios else None for ratios in kinds]

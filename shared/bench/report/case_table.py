@@ -41,8 +41,8 @@ _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the lim
 def case_tables(record: Record, *titles: str) -> list[Table]:
     """Every number of every case, in tables that have any: all of TABLES, or those of these titles."""
     has_kernels = any(result.kernels is not None for result in record.results)
-    asked = [title for title in titles or TABLES if has_kernels or title != STEPS]
-    tables = [case_table(record, TABLES[title], title) for title in asked]
+    titles_shown = [title for title in titles or TABLES if has_kernels or title != STEPS]
+    tables = [case_table(record, TABLES[title], title) for title in titles_shown]
     return [table for table in tables if not set(table.headers) <= {*NAMES, "status"}]
 
 
@@ -53,15 +53,15 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
         cells = [{name: text.partition("\n")[0] for name, text in row.items()} for row in cells]
     # what only failed cases fill is a reason, not a column of what was measured
     right = [row for row, result in zip(cells, record.results, strict=True) if result.status == "ok"] or cells
-    kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in right)]
-    if "input" in kept and len(record.inputs) == 1:
-        kept.remove("input")
+    columns_shown = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in right)]
+    if "input" in columns_shown and len(record.inputs) == 1:
+        columns_shown.remove("input")
     unit = problem_of(record.settings.problem).rate.unit
     return Table(
         title,
-        tuple(unit if name == RATE else name for name in kept),
-        [tuple(row.get(name, NOTHING) for name in kept) for row in cells],
-        tuple("left" if name in (*NAMES, "status") else "right" for name in kept),
+        tuple(unit if name == RATE else name for name in columns_shown),
+        [tuple(row.get(name, NOTHING) for name in columns_shown) for row in cells],
+        tuple("left" if name in (*NAMES, "status") else "right" for name in columns_shown),
         tuple(filter(None, [_BELOW.get(title)])),
     )
 

@@ -39,8 +39,8 @@ def compare_runs(old: Record, new: Record) -> Changes:
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
     outcomes = [row[headers.index("outcome")] for row in rows]
-    named = dict.fromkeys(["slower", "faster", "same", *outcomes])
-    counts = ", ".join(f"{outcomes.count(name)} {name}" for name in named if name != NOTHING)
+    by_outcome = dict.fromkeys(["slower", "faster", "same", *outcomes])
+    counts = ", ".join(f"{outcomes.count(name)} {name}" for name in by_outcome if name != NOTHING)
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(shared)} in both"
     report = Report(
         Answer([table] if rows else []),
@@ -83,7 +83,7 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
             yield f"the settings differ: {name} was {before}, is {after}"
     for name in old.inputs.keys() & new.inputs.keys():
         facts = vars(new.inputs[name])
-        if differing := [what for what, value in vars(old.inputs[name]).items() if value != facts[what]]:
+        if differing := [fact for fact, value in vars(old.inputs[name]).items() if value != facts[fact]]:
             yield f"the input {name} differs in {', '.join(differing)}: its cases are not compared"
     if old.speed and new.speed:
         before, after = (median(record.speed) for record in (old, new))

@@ -61,7 +61,7 @@ def line_plot(
     ticks = sorted({x for line in every for x, _ in line.points})
 
     def draw(*axes: Any) -> None:
-        for own, (title, lines) in zip(axes, panels.items(), strict=True):
+        for panel_axes, (title, lines) in zip(axes, panels.items(), strict=True):
             for line in lines:
                 is_jax, colour = line.framework == "jax", COLOURS[line.framework]
                 style = ("-" if is_jax else "--") if "-" in line.look else ""
@@ -69,17 +69,17 @@ def line_plot(
                 if "o" in line.look:
                     look |= {"marker": _MARKERS[names.index(line.name) % len(_MARKERS)], "markersize": 5}
                     look |= {"label": f"{FRAMEWORKS[line.framework]} {line.name}"}
-                own.plot(*zip(*line.points, strict=True), linestyle=style, **look)
+                panel_axes.plot(*zip(*line.points, strict=True), linestyle=style, **look)
             if ideal:
-                own.plot(ticks, ticks, ":", color=_GREY)
-            own.set_yscale("log", base=x_base if ideal else 10)
+                panel_axes.plot(ticks, ticks, ":", color=_GREY)
+            panel_axes.set_yscale("log", base=x_base if ideal else 10)
             if x_base:
-                own.set_xscale("log", base=x_base)
+                panel_axes.set_xscale("log", base=x_base)
             if x_base == 2:
-                own.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-                own.minorticks_off()
-            own.yaxis.set_major_formatter(formatter(unit))
-            own.set(xlabel=x_label, title=title)
+                panel_axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+                panel_axes.minorticks_off()
+            panel_axes.yaxis.set_major_formatter(formatter(unit))
+            panel_axes.set(xlabel=x_label, title=title)
         axes[0].legend(fontsize=8)
 
     return drawn(draw, 7.2 if len(panels) == 1 else 4.2 * len(panels), 5 if len(panels) == 1 else 4, len(panels))
@@ -87,8 +87,8 @@ def line_plot(
 
 def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress: Callable[[Any], None]) -> str:
     """An SVG document with a row for each point, under its words. looks: colours, and whether they are filled."""
-    rows = [row for about, own in groupby(zip(points, looks, strict=True), lambda row: row[0].about)
-            for row in ([about] * bool(about) + [*own])]  # fmt: skip
+    rows = [row for about, of_group in groupby(zip(points, looks, strict=True), lambda row: row[0].about)
+            for row in ([about] * bool(about) + [*of_group])]  # fmt: skip
 
     def draw(axes: Any) -> None:
         across = axes.get_yaxis_transform()
@@ -117,7 +117,7 @@ def picture(ratios: Sequence[Point]) -> Plot:
         axes.axvspan(1 / 1.1, 1.1, visible=False)  # the least that is shown
         low, high = axes.get_xlim()
         most = max(high, 1 / low)  # the middle is 1
-        factors = next((own for own in _FACTORS if own[-1] ** 1.5 > most), _FACTORS[-1])
+        factors = next((candidates for candidates in _FACTORS if candidates[-1] ** 1.5 > most), _FACTORS[-1])
         axes.set_xticks([1, *(x for factor in factors if factor < most for x in (factor, 1 / factor))])
         axes.set_xlim(1 / most, most)
         axes.minorticks_off()
@@ -125,7 +125,7 @@ def picture(ratios: Sequence[Point]) -> Plot:
         axes.xaxis.set_label_position("top")
         axes.set_xlabel("← {1} faster{2:24}{0} faster →".format(*FRAMEWORKS.values(), ""))
 
-    looks = [(COLOURS.get(winner(own.text).partition(" ")[0], _GREY), own.value.is_measured) for own in ratios]
+    looks = [(COLOURS.get(winner(ratio.text).partition(" ")[0], _GREY), ratio.value.is_measured) for ratio in ratios]
     reading = f"Line: 95% interval. Band: same, within ±{SAME - 1:.0%}. Grey: no clear winner. Hollow: one process."
     return Plot("How many times as fast the faster framework is", point_plot(ratios, looks, dress), reading)
 

@@ -92,8 +92,8 @@ def _head(record: Record) -> Iterator[str]:
     settings, where = record.settings, record.environment
     problem = problem_of(settings.problem)
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
-    given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
-    yield f"{problem.name}: {problem.text}; {settings.dtype.replace(',', ' and ')}{given}"
+    arguments_text = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
+    yield f"{problem.name}: {problem.text}; {settings.dtype.replace(',', ' and ')}{arguments_text}"
     for facts in record.inputs.values():
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})
@@ -111,7 +111,7 @@ def _head(record: Record) -> Iterator[str]:
     timed = [result.blocks for result in record.results if result.measured]
     if timed and record.generations:
         counts = [sorted({len({b.worker for b in blocks}) for blocks in timed}), sorted({len(b) for b in timed})]
-        workers, rounds = (" to ".join(dict.fromkeys(map(str, (each[0], each[-1])))) for each in counts)
+        workers, rounds = (" to ".join(dict.fromkeys(map(str, (values[0], values[-1])))) for values in counts)
         yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
 
 

@@ -16,14 +16,14 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
         settings, results = record.settings, record.results
         if any(result.measured for result in results) and not any(result.case.label for result in results):
             groups.setdefault((settings.question, settings.problem, settings.dtype), []).append(record)
-    return [_table(own) for own in groups.values() if len({record.device_name for record in own}) > 1]
+    return [_table(group) for group in groups.values() if len({record.device_name for record in group}) > 1]
 
 
 def notes(records: Sequence[Record]) -> list[str]:
     """A warning to readers of records from several machines, or of several numbers of cores."""
     machines = dict.fromkeys(record.device_name for record in records)
-    told = f"Recorded on different machines or cores ({'; '.join(machines)}): compare times within a section only."
-    return [told] if len(machines) > 1 else []
+    warning = f"Recorded on different machines or cores ({'; '.join(machines)}): compare times within a section only."
+    return [warning] if len(machines) > 1 else []
 
 
 def _table(records: Sequence[Record]) -> Table:
@@ -43,12 +43,12 @@ def _table(records: Sequence[Record]) -> Table:
 
 def _cells(record: Record) -> dict[tuple[str, str, str], str]:
     """The cells by input, variant and pass. An input's name can mean another input on another machine."""
-    found = {}
+    cells = {}
     for name, facts in record.inputs.items():
-        for variant, own in comparisons(record, name).items():
-            for pass_name, comparison in own.items():
+        for variant, by_pass in comparisons(record, name).items():
+            for pass_name, comparison in by_pass.items():
                 if comparison.results:
                     seconds = {r.case.framework: r.time.value for r in comparison.results}
                     times = " / ".join(duration(seconds.get(framework)) for framework in FRAMEWORKS)
-                    found[facts.text, variant, pass_name] = f"{comparison.text}\n{times}"
-    return found
+                    cells[facts.text, variant, pass_name] = f"{comparison.text}\n{times}"
+    return cells

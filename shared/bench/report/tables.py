@@ -65,9 +65,9 @@ class Answer:
 
 def winner(text: str) -> str:
     """The framework that a line of a cell calls faster, "jax perhaps" if only on a condition, or else ""."""
-    found = _WINNER.match(text)
+    match = _WINNER.match(text)
     names = {name: framework for framework, name in FRAMEWORKS.items()}
-    return names[found[1]] + " perhaps" * bool(found[2]) if found else ""
+    return names[match[1]] + " perhaps" * bool(match[2]) if match else ""
 
 
 def left_then_right(left: int, right: int) -> tuple[str, ...]:

@@ -117,9 +117,9 @@ class Run:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
             self._workers[key].wait_until_ready()
-            wanted = self.plan.starts[key].threads
-            if wanted and len(cores := self._workers[key].environment["cores"]) != wanted:
-                raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {wanted}")
+            threads = self.plan.starts[key].threads
+            if threads and len(cores := self._workers[key].environment["cores"]) != threads:
+                raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {threads}")
         except Unavailable:
             self._workers[key].stop()
             raise
@@ -163,8 +163,8 @@ class Run:
 
     def time_block(self, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
         """Time a block of a case that its worker has prepared."""
-        asked = {"calls": plan.calls, "lead": plan.lead, "rehearse": plan.rehearse}
-        reply = self.ask_for_result("sample", case, expected=plan.seconds, **asked)
+        arguments = {"calls": plan.calls, "lead": plan.lead, "rehearse": plan.rehearse}
+        reply = self.ask_for_result("sample", case, expected=plan.seconds, **arguments)
         if reply.status == "ok":
             self.record.result(case).blocks.append(Block.of(number, round_number, reply.details["seconds"]))
 

@@ -105,9 +105,9 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     if reply.status != "ok":
         return
     run.cached.add(case)
-    found = dict(reply.details)
-    result.cold, result.new_shapes = [found.pop("cold")], []
-    for name, value in found.items():  # the rest are fields of the result
+    measured = dict(reply.details)
+    result.cold, result.new_shapes = [measured.pop("cold")], []
+    for name, value in measured.items():  # the rest are fields of the result
         setattr(result, name, value)
     if not plan.times_rounds:  # the calls right after it are all there is
         _time_blocks(run, result)
@@ -147,10 +147,10 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     most = memory.get(case.framework)
     if most is None:
         return None
-    known = [(math.prod(record.inputs[r.case.input].shape), r) for r in record.results
+    tried = [(math.prod(record.inputs[r.case.input].shape), r) for r in record.results
              if replace(r.case, input=case.input) == case and (r.peak_bytes or 0) >= _SCALABLE_BYTES]  # fmt: skip
     more = math.prod(record.inputs[case.input].shape)
-    less, nearest = max((entry for entry in known if entry[0] < more), key=lambda entry: entry[0], default=(0, None))
+    less, nearest = max((entry for entry in tried if entry[0] < more), key=lambda entry: entry[0], default=(0, None))
     if nearest is None:
         return None
     needed = ((nearest.peak_bytes or 0) + (nearest.input_bytes or 0)) * more // less
@@ -172,6 +172,6 @@ def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
         reason = (result.reason or "").removesuffix(_WITH_LESS_WORK)
         if other == case or reason.endswith(NO_ROOM) or reason.startswith(_NEEDS):
             continue
-        if all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
+        if all(less <= more for less, more in zip(amounts(other), amounts(case), strict=True)):
             return reason + _WITH_LESS_WORK
     return None

@@ -52,7 +52,7 @@ def measure_in_processes(
     measure: measures a part in the process of this number, from 0 on, within seconds. entries: names the list in a
     result's details that has an entry for each process; None where rounds are timed.
     """
-    wanted, times_rounds = run.settings.workers or processes, run.plan.times_rounds
+    count, times_rounds = run.settings.workers or processes, run.plan.times_rounds
     took: dict[Case, float] = {}  # seconds of the last process that had nothing to compile, by a part's first case
     for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
         if result.reason == NO_ROOM:
@@ -86,8 +86,8 @@ def measure_in_processes(
         run.keep()
 
     for place, group in enumerate(groups):
-        end = time.monotonic() + run.seconds_left * group.weight / sum(each.weight for each in groups[place:])
-        for number in range(wanted):
+        end = time.monotonic() + run.seconds_left * group.weight / sum(later.weight for later in groups[place:])
+        for number in range(count):
             for at, part in enumerate(group.parts[::-1] if number % 2 else group.parts):
                 share = end - time.monotonic()
                 room = (run.seconds_left if times_rounds else share) - took.get(part[0], 0.0)
@@ -95,10 +95,10 @@ def measure_in_processes(
                 if (done := fewest(part)) is None or done > number:
                     continue
                 if run.settings.workers and not times_rounds:  # each has as long, whatever those before have taken
-                    weights = sum(each.weight for each in groups) * len(group.parts) * wanted
+                    weights = sum(one.weight for one in groups) * len(group.parts) * count
                     one_process(part, run.settings.budget * group.weight / weights)
                 elif is_essential or (room > 0 if number else run.seconds_left > 0):
-                    divided = wanted - number if times_rounds else 1 if number else len(group.parts) - at
+                    divided = count - number if times_rounds else 1 if number else len(group.parts) - at
                     one_process(part, share / divided)
     while times_rounds and not run.settings.workers:
         vague = [part for group in groups for part in group.parts
@@ -109,9 +109,9 @@ def measure_in_processes(
     if times_rounds:
         note_precision(run)
     for part in () if times_rounds else (part for group in groups for part in group.parts):
-        if (done := fewest(part)) and done < wanted:
+        if (done := fewest(part)) and done < count:
             budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
-            run.record.note(f"{budget} had room for {done} of {wanted} processes of {part[0].name}")
+            run.record.note(f"{budget} had room for {done} of {count} processes of {part[0].name}")
     for result in run.record.results:
         if result.status == "ok" and not finished(result.case):
             result.status, result.reason = "limit", NO_ROOM

@@ -26,13 +26,13 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         return {}
     kernels: dict[Kernel, None] = {}
     for case in launching:
-        given = inputs[case.input]
-        batch = given.shape if len(given.shape) == 3 else (1, *given.shape)
-        asked = case.dtype, case.problem, given.options, case.pass_name, batch
+        of_case = inputs[case.input]
+        batch = of_case.shape if len(of_case.shape) == 3 else (1, *of_case.shape)
+        arguments = case.dtype, case.problem, of_case.options, case.pass_name, batch
         # JAX always passes lengths
-        for has_lengths in {True, getattr(given, "lengths", None) is not None}:
+        for has_lengths in {True, getattr(of_case, "lengths", None) is not None}:
             if case.pass_name in problem_of(case.problem).passes:
-                kernels |= dict.fromkeys(gpu_kernels(*asked, has_lengths))
+                kernels |= dict.fromkeys(gpu_kernels(*arguments, has_lengths))
     by_interpreter = {run.plan.starts[case.worker_key].command: case for case in reversed(launching)}
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
     start = time.monotonic()

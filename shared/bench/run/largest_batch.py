@@ -22,23 +22,23 @@ def largest_batches(
     Each framework tries its own choice of a variant, with its last pass, which takes most; a case that needs still more
     memory will report that itself. A resumed run keeps what it found.
     """
-    found = dict(inputs)
-    for name, given in inputs.items():
-        if given.repeats == 1:
+    fitting = dict(inputs)
+    for name, whole in inputs.items():
+        if whole.repeats == 1:
             continue
         if name in run.record.inputs:
-            known = run.record.inputs[name].pairs or 1
-            repeats = max(1, known * given.repeats // (given.pairs or 1))
+            pairs = run.record.inputs[name].pairs or 1
+            repeats = max(1, pairs * whole.repeats // (whole.pairs or 1))
         else:
-            run.write(f"{name}.inputs", given)
-            repeats = given.repeats
+            run.write(f"{name}.inputs", whole)
+            repeats = whole.repeats
             for case in {case.framework: case for case in cases if case.input == name}.values():
                 able = abilities[case.framework]
                 variant = able.auto or case.variant
                 tried = replace(case, variant=variant, compiled=variant not in able.uncompiled_variants)
-                repeats = _most_repeats(run, given, tried, repeats)
-        found[name] = replace(given, repeats=repeats)
-    return found
+                repeats = _most_repeats(run, whole, tried, repeats)
+        fitting[name] = replace(whole, repeats=repeats)
+    return fitting
 
 
 def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:

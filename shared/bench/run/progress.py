@@ -58,8 +58,8 @@ class Lines:
     def tick(self) -> None:
         """Update the line of a terminal: about twice a second while a worker is waited for, never by a thread."""
         now = time.monotonic()
-        left = "" if self._end is None else f", at most {clock(max(0.0, self._end - now))} left"
-        line = f"{self._phase}  {self._done}/{self._steps}  {clock(now - self._start)}{left}  {self._step}"
+        remaining = "" if self._end is None else f", at most {clock(max(0.0, self._end - now))} left"
+        line = f"{self._phase}  {self._done}/{self._steps}  {clock(now - self._start)}{remaining}  {self._step}"
         self.close(line[: shutil.get_terminal_size().columns - 1])
 
     def close(self, line: str = "") -> None:

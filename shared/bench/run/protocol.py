@@ -74,9 +74,9 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
 def _folder() -> Iterator[Path]:
     """A folder for the run, which holds a lock in it while it lives. Removes those that killed runs have left."""
     prefix, lock = "compare-", "run.lock"
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/{lock}"):
-        with contextlib.suppress(OSError), FileLock(left, timeout=0):
-            shutil.rmtree(left.parent)
+    for abandoned in Path(tempfile.gettempdir()).glob(f"{prefix}*/{lock}"):
+        with contextlib.suppress(OSError), FileLock(abandoned, timeout=0):
+            shutil.rmtree(abandoned.parent)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, FileLock(Path(name, lock)):
         yield Path(name)
 
@@ -129,7 +129,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         # those that a run changed before it was resumed too
         "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
     }
-    facts = {name: Facts.of(given) for name, given in inputs.items()}
+    facts = {name: Facts.of(one) for name, one in inputs.items()}
     if record.started is None:
         record.started, record.inputs, record.environment = now(), facts, environment
     else:
@@ -140,11 +140,11 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
     record.kernel_lines = kernel_lines(settings.device)
     record.code = measured_code.hashes(settings, cases)
-    for name, given in inputs.items():
-        for note in given.notes:
+    for name, one in inputs.items():
+        for note in one.notes:
             record.note(note)
-        if given.repeats < used[name].repeats:
-            record.note(f"{name}: {given.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
+        if one.repeats < used[name].repeats:
+            record.note(f"{name}: {one.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_usable():
         record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
     run.keep()
@@ -168,13 +168,13 @@ def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any
 def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     """Write inputs and reference results for the workers."""
     problem = problem_of(run.settings.problem)
-    for name, given in inputs.items():
-        seconds, expected = timed(lambda given=given: problem.reference_results(given, run.settings.passes))
+    for name, one in inputs.items():
+        seconds, expected = timed(lambda given=one: problem.reference_results(given, run.settings.passes))
         covered = problem.covered(expected)
-        on = "" if covered is None else f" on {covered * given.repeats} of {given.pairs} pairs"
+        on = "" if covered is None else f" on {covered * one.repeats} of {one.pairs} pairs"
         of = f" of {name}" if len(inputs) > 1 else ""
         run.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
-        run.write(f"{name}.inputs", given)
+        run.write(f"{name}.inputs", one)
         run.write(f"{name}.reference", expected)
 
 
@@ -190,9 +190,9 @@ def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
     """Time the NumPy reference itself, in this process, on one core."""
     problem = problem_of(run.settings.problem)
-    known = {(entry.input, entry.pass_name) for entry in run.record.references}
+    timed_references = {(entry.input, entry.pass_name) for entry in run.record.references}
     passes = [name for name in run.settings.passes if name not in problem.without_reference]
-    for name, pass_name in [key for key in itertools.product(inputs, passes) if key not in known]:
+    for name, pass_name in [key for key in itertools.product(inputs, passes) if key not in timed_references]:
         run.progress.say(f"NumPy {pass_name}, {inputs[name].text}")
         call = functools.partial(problem.reference, pass_name, inputs[name])
         run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))

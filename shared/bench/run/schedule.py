@@ -67,15 +67,15 @@ def rounds_that_fit(costs: Sequence[float], least: Sequence[int], rounds: int, s
     costs: seconds of one round of each group. least: rounds that each group gets, even if that takes longer.
     """
     counts = [min(count, rounds) for count in least]
-    left = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))
+    seconds_left = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))
     more = rounds - min(counts, default=0)
     cheapest_first = sorted(range(len(costs)), key=costs.__getitem__)
     for done, index in enumerate(cheapest_first):
-        fair_share = max(0.0, left) / (len(costs) - done)
+        fair_share = max(0.0, seconds_left) / (len(costs) - done)
         if costs[index]:
             more = min(more, int(fair_share / costs[index]))
         counts[index] += (added := min(more, rounds - counts[index]))
-        left -= added * costs[index]
+        seconds_left -= added * costs[index]
     return counts
 
 

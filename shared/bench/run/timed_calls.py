@@ -40,7 +40,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     number = record.next_worker
     took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases
     while choices := _next_cases(run, cases, number):
-        costs = [took.get(tuple(each)) or sum(map(_seconds_of, map(record.result, each))) for each in choices]
+        costs = [took.get(tuple(choice)) or sum(map(_seconds_of, map(record.result, choice))) for choice in choices]
         # cases that an interrupted run left without times are always timed
         is_known = all(record.result(case).blocks for case in choices[0])
         chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1) if is_known else 0
@@ -81,8 +81,8 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_CASE]
     workers = {case: len({block.worker for block in result.blocks}) for case, result in results.items()}
     few = {case for case in well if not workers[case] or (case in cheap and workers[case] < LEAST_WORKERS)}
-    wanted = [case for case in well if case in needed or case in few]
-    return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), wanted, cheap) if choice]
+    chosen = [case for case in well if case in needed or case in few]
+    return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), chosen, cheap) if choice]
 
 
 def _seconds_of(result: Result) -> float:
@@ -98,8 +98,8 @@ def _is_dominated(record: Record, case: Case) -> bool:
     result = record.result(case)
     if not result.measured or result.time.value < SLOW_SECONDS:
         return False
-    others = (o for o in record.results if replace(o.case, variant=case.variant, compiled=case.compiled) == case)
-    return any(other.measured and DOMINATED_FACTOR * other.time.value < result.time.value for other in others)
+    alternatives = (o for o in record.results if replace(o.case, variant=case.variant, compiled=case.compiled) == case)
+    return any(other.measured and DOMINATED_FACTOR * other.time.value < result.time.value for other in alternatives)
 
 
 def is_enough(run: Run, longest: float) -> bool:
@@ -206,12 +206,12 @@ def _prepare(run: Run, case: Case) -> float | None:
     reply = run.ask_for_result("prepare", case)
     if reply.status != "ok":
         return None
-    result, found = run.record.result(case), reply.details
+    result, measured = run.record.result(case), reply.details
     if case in run.cached:  # in a resumed run the caches on disk are empty at first
-        result.warm.append(found["warm"])
+        result.warm.append(measured["warm"])
     run.cached.add(case)
-    result.settled.append(found["settled"])
-    return found["call_seconds"]
+    result.settled.append(measured["settled"])
+    return measured["call_seconds"]
 
 
 def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:

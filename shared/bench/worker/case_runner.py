@@ -182,7 +182,7 @@ class CaseRunner:
         call = self._prepared[case]
         with self.backend.precision(case.dtype):
             call.place()
-            kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
+            unfreed = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
             if rehearse or case.device != "cpu":  # where `release` freed more than arguments
                 call()
             self.ready()
@@ -192,7 +192,7 @@ class CaseRunner:
                 if case.label == BETWEEN:
                     self.backend.multiply()
                 seconds.append(timed(call)[0])
-            del kept
+            del unfreed
             call.release()
         return {"seconds": seconds}
 

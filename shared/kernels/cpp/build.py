@@ -114,20 +114,20 @@ def find_compiler() -> tuple[str, ...]:
     """The compiler's command: CXX, which may have arguments, or the first usual name on the PATH. Raises Absent."""
     if sys.platform not in ("linux", "darwin"):
         raise Absent(f"the native kernels are compiled on Linux and macOS only, not on {sys.platform}")
-    named = os.environ.get("CXX", "").strip()
+    variable = os.environ.get("CXX", "").strip()
     try:
-        command = shlex.split(named)
+        command = shlex.split(variable)
     except ValueError as error:
-        raise Absent(f"the environment variable CXX is {named!r}: {error}") from error
+        raise Absent(f"the environment variable CXX is {variable!r}: {error}") from error
     if command:
-        found = shutil.which(command[0])
-        if not found:
-            raise Absent(f"the environment variable CXX is {named!r}, which is no program")
-        return (found, *command[1:])
+        path = shutil.which(command[0])
+        if not path:
+            raise Absent(f"the environment variable CXX is {variable!r}, which is no program")
+        return (path, *command[1:])
     for name in COMPILERS:
-        found = shutil.which(name)
-        if found:
-            return (found,)
+        path = shutil.which(name)
+        if path:
+            return (path,)
     raise Absent(f"no C++ compiler: none of {', '.join(COMPILERS)} on the PATH; install one, or name it in CXX")
 
 
@@ -154,11 +154,11 @@ def _why_not_working(compiler: tuple[str, ...]) -> str | None:
 
 def cache_folder() -> Path:
     """The folder of the compiled libraries, absolute; it may be removed at any time."""
-    own, shared = os.environ.get("ALIGNMENT_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    if own and not own.startswith("~"):
-        return _absolute(own)
+    chosen, shared = os.environ.get("ALIGNMENT_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if chosen and not chosen.startswith("~"):
+        return _absolute(chosen)
     users = shared if os.path.isabs(shared) else "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
-    folder = os.path.expanduser(own or f"{users}/{FOLDER}")
+    folder = os.path.expanduser(chosen or f"{users}/{FOLDER}")
     return Path(folder) if os.path.isabs(folder) else _temporary_folder()  # "~" stays where no home is known
 
 
@@ -200,7 +200,7 @@ def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
     """The name of a target's file, with a hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
     flags = (*FLAGS, *LINK_FLAGS[target.makes], *FLOATING_POINT_FLAGS, *target.flags)
-    objects = (_file_name(own, compiler) for own in target.objects)
+    objects = (_file_name(object_, compiler) for object_ in target.objects)
     for text in (*flags, *objects, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
         digest.update(os.fsencode(text) + b"\0")  # a path need not be UTF-8
     for file in (*target.sources, *target.headers):
@@ -227,7 +227,7 @@ def _cpu() -> str:
     except (OSError, Absent):
         return platform.machine()
     pattern = r"^(vendor_id|cpu family|model|flags|Features|CPU (?:implementer|part|variant))\s*:.*$"
-    return "\n".join([platform.machine(), *(found[0] for found in re.finditer(pattern, text, re.MULTILINE))])
+    return "\n".join([platform.machine(), *(match[0] for match in re.finditer(pattern, text, re.MULTILINE))])
 
 
 @cache
@@ -274,8 +274,8 @@ def _announce(folder: Path) -> None:
     _announced = True
     home = os.path.expanduser("~")
     place = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
-    each = f"each once, about {COMPILE_SECONDS} s; kept in {place}"
-    text = f"compiling alignment kernels for this CPU, as they are called ({each})"
+    per_library = f"each once, about {COMPILE_SECONDS} s; kept in {place}"
+    text = f"compiling alignment kernels for this CPU, as they are called ({per_library})"
     print(text, file=sys.stderr, flush=True)
 
 
@@ -296,7 +296,7 @@ def _write(target: Target, path: Path, compiler: tuple[str, ...], arguments: tup
 def forget(path: Path, target: Target) -> None:
     """Remove a library that cannot be loaded, with its objects, so that they are compiled again."""
     compiler = find_compiler()
-    for name in (path.name, *(_file_name(own, compiler) for own in target.objects)):
+    for name in (path.name, *(_file_name(object_, compiler) for object_ in target.objects)):
         with contextlib.suppress(OSError):
             (path.parent / name).unlink()
 

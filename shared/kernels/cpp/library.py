@@ -178,11 +178,11 @@ def target(
 ) -> Target:
     """The build target of some passes of one kind, or of all kinds, in "float32" or "float64"."""
     name = f"alignment-{dtype}" if kind is None else f"alignment-{dtype}-{kind}-{'-'.join(passes)}"
-    own = () if kind is None else (f"-DKIND={kind}",)
+    kind_flags = () if kind is None else (f"-DKIND={kind}",)
     if by_position:
-        name, own = f"{name}-by-position", (*own, "-DBY_POSITION")
+        name, kind_flags = f"{name}-by-position", (*kind_flags, "-DBY_POSITION")
     sources = tuple(FOLDER / f"{name}.cpp" for name in passes)
-    return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *own, *flags), objects=(COMMON,))
+    return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *kind_flags, *flags), objects=(COMMON,))
 
 
 def kernel(dtype: str, kind: int, by_position: bool = False) -> Kernel:

@@ -89,7 +89,7 @@ def backward_kernel(
     gap_tangents: tl.constexpr = t_gap_open is not None or t_gap_extend is not None
     # among what is given in matrices, the first gap by position; and how many matrices each of them has
     first_gap: tl.constexpr = 2 if tangents else 1
-    each: tl.constexpr = 2 if gap_tangents else 1
+    numbers_each: tl.constexpr = 2 if gap_tangents else 1
     # gap steps along the border cost what those of the pair do; by position they cost nothing
     has_border: tl.constexpr = (kind == GLOBAL or kind == FREE_GAP) and not open_by_position
     turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
@@ -209,8 +209,8 @@ def backward_kernel(
                 for n in tl.static_range(1, flows):
                     under = under + (belows[n][k],)
                 diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
-                given = in_step(given_columns, k)
-                of_match = match_of(given[0], given[first_gap - 1], match, tangents)
+                input_columns = in_step(given_columns, k)
+                of_match = match_of(input_columns[0], input_columns[first_gap - 1], match, tangents)
                 costs_here = costs_in(
                     open_by_position,
                     extend_by_position,
@@ -218,7 +218,7 @@ def backward_kernel(
                     tangents,
                     gap_tangents,
                     costs,
-                    given[first_gap:],
+                    input_columns[first_gap:],
                     match,
                 )
 
@@ -252,7 +252,7 @@ def backward_kernel(
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
                 if tangents and with_values:
                     # a forbidden match has no share, but may be infinite
-                    of_entropy += matched * tl.maximum(given[0], FORBIDDEN)
+                    of_entropy += matched * tl.maximum(input_columns[0], FORBIDDEN)
                 of_opened += to_costs[0]
                 if kind == AFFINE:
                     of_extended += to_costs[1]
@@ -264,7 +264,7 @@ def backward_kernel(
                     for n in tl.static_range(len(d_gaps)):
                         of_gaps = of_gaps + (stepped[n] + poison,)
                         if tangents:
-                            of_entropy += stepped[n] * clamped(given[first_gap + each * n])
+                            of_entropy += stepped[n] * clamped(input_columns[first_gap + numbers_each * n])
                     gaps_made = (of_gaps,) + gaps_made
 
                 message = ()

@@ -50,13 +50,13 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
         matched = s + tl.maximum(diagonal, 0.0)
         from_match, from_row = left[0] + opened, left[1] + extended
         bits = tl.zeros_like(s).to(tl.int32)
-        rest = from_row
+        best_gap = from_row
         if not restrict_turns:
             from_column = left[2] + turned
             bits |= flag(from_row >= from_column, R_FROM_R)
-            rest = tl.maximum(from_row, from_column)
-        in_row = tl.maximum(from_match, rest)
-        bits |= flag(from_match >= rest, R_FROM_A)
+            best_gap = tl.maximum(from_row, from_column)
+        in_row = tl.maximum(from_match, best_gap)
+        bits |= flag(from_match >= best_gap, R_FROM_A)
 
         down_from_match, down_from_row, down_from_column = up[0] + opened, up[1] + turned, up[2] + extended
         down_rest = tl.maximum(down_from_row, down_from_column)
@@ -70,14 +70,14 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
     else:
         along_row, along_column = left[0] + opened, up[0] + opened
         gap = tl.maximum(along_row, along_column)
-        own = continued
+        worth_here = continued
         other = along_row >= along_column
         if kind == LOCAL_ANY or kind == LOCAL_MATCH:
-            own = s + tl.maximum(diagonal, 0.0)
-            other = tl.where(own >= gap, diagonal <= 0, other)
-        state = tl.maximum(own, gap)
+            worth_here = s + tl.maximum(diagonal, 0.0)
+            other = tl.where(worth_here >= gap, diagonal <= 0, other)
+        state = tl.maximum(worth_here, gap)
         worth = continued if kind == LOCAL_MATCH else state
-        return (state,), worth, flag(own >= gap, MATCHES) | flag(other, STARTS_OR_LEFT)
+        return (state,), worth, flag(worth_here >= gap, MATCHES) | flag(other, STARTS_OR_LEFT)
 
 
 @triton.jit
@@ -110,8 +110,8 @@ def walk(kind: tl.constexpr, restrict_turns: tl.constexpr, cells, row_size, i, j
             is_over = (state == GREATEST) & ((bits & STARTS) != 0)
             row_or_column = tl.where((bits & GREATEST_IS_R) != 0, R, D)
             greatest_state = tl.where((bits & GREATEST_IS_A) != 0, A, row_or_column)
-            own = tl.where((state == GREATEST) | (state == BEFORE_END), greatest_state, state)
-            is_match, is_left = (own == A) & ~is_over, own == R
+            walk_state = tl.where((state == GREATEST) | (state == BEFORE_END), greatest_state, state)
+            is_match, is_left = (walk_state == A) & ~is_over, walk_state == R
             in_row = R if restrict_turns else tl.where((bits & R_FROM_R) != 0, R, D)
             in_row = tl.where((bits & R_FROM_A) != 0, A, in_row)
             in_column = tl.where((bits & D_FROM_A) != 0, A, tl.where((bits & D_FROM_R) != 0, R, D))
@@ -230,17 +230,17 @@ def best_kernel(
             for k in tl.static_range(steps):
                 col = t0 - lane + k
                 up = chosen(lane == 0, in_step(rows_above, k), shifted(left, lane_above))
-                given = in_step(given_columns, k)
+                input_columns = in_step(given_columns, k)
                 # outside the cells it is 0
-                bad = bad | ~(given[0] < float("inf"))
-                s = tl.where(given[0] > FORBIDDEN, given[0], float("-inf"))
+                bad = bad | ~(input_columns[0] < float("inf"))
+                s = tl.where(input_columns[0] > FORBIDDEN, input_columns[0], float("-inf"))
                 open_here, extend_here = opened, extended
                 if open_by_position:
-                    open_here = clamped(given[1])
-                    bad = bad | (given[1] != given[1])
+                    open_here = clamped(input_columns[1])
+                    bad = bad | (input_columns[1] != input_columns[1])
                 if extend_by_position:
-                    extend_here = clamped(given[len(given) - 1])
-                    bad = bad | (given[len(given) - 1] != given[len(given) - 1])
+                    extend_here = clamped(input_columns[len(input_columns) - 1])
+                    bad = bad | (input_columns[len(input_columns) - 1] != input_columns[len(input_columns) - 1])
                 turn_here = open_here if penalize_turns else extend_here
                 new, ending, bits = best_step(
                     kind, restrict_turns, s, diagonal, left, up, open_here, extend_here, turn_here

@@ -122,10 +122,10 @@ def from_best(weights, values):
 @triton.jit
 def less(values, amount):
     """Each of a tuple of vectors, less a vector."""
-    own = ()
+    differences = ()
     for k in tl.static_range(len(values)):
-        own = own + (values[k] - amount,)
-    return own
+        differences = differences + (values[k] - amount,)
+    return differences
 
 
 @triton.jit

@@ -90,7 +90,7 @@ def forward_kernel(
     gap_tangents: tl.constexpr = t_gap_open is not None or t_gap_extend is not None
     # among what is given in matrices, the first gap by position; and how many matrices each of them has
     first_gap: tl.constexpr = 2 if tangents else 1
-    each: tl.constexpr = 2 if gap_tangents else 1
+    numbers_each: tl.constexpr = 2 if gap_tangents else 1
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, parameters = constants(
         kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
@@ -164,12 +164,12 @@ def forward_kernel(
                 for n in tl.static_range(1, count):
                     corner = corner + (rows_above[n][k],)
                 up = chosen(lane == 0, corner, shifted(last, lane_above))
-                given = in_step(given_columns, k)
+                input_columns = in_step(given_columns, k)
                 # outside the cells it is 1
-                bad = bad | ~(given[0] < float("inf"))
-                for n in tl.static_range(first_gap, len(given), each):
-                    bad = bad | (given[n] != given[n])
-                of_match = match_of(given[0], given[first_gap - 1], match, tangents)
+                bad = bad | ~(input_columns[0] < float("inf"))
+                for n in tl.static_range(first_gap, len(input_columns), numbers_each):
+                    bad = bad | (input_columns[n] != input_columns[n])
+                of_match = match_of(input_columns[0], input_columns[first_gap - 1], match, tangents)
                 costs_here = costs_in(
                     open_by_position,
                     extend_by_position,
@@ -177,7 +177,7 @@ def forward_kernel(
                     tangents,
                     gap_tangents,
                     costs,
-                    given[first_gap:],
+                    input_columns[first_gap:],
                     match,
                 )
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs_here)
@@ -189,8 +189,8 @@ def forward_kernel(
                     if tangents:
                         weights = shares(m[0][:3], e[0][:3])
                         away, end_x = from_best(weights, x[0][:3])
-                        rest = dot(weights, away)
-                        match_x = end_x + rest
+                        weighted = dot(weights, away)
+                        match_x = end_x + weighted
                     m = ((end_m, m[0][3]), m[1], m[2])
                     e = ((end_e, e[0][3]), e[1], e[2])
                     x = ((match_x, x[0][3]), x[1], x[2])
@@ -222,7 +222,7 @@ def forward_kernel(
                     ends_e = ends_e + (tl.where(ends, end_e, NOTHING),)
                     ends_x = ends_x + (end_x,)
                     if tangents and kind == AFFINE:
-                        ends_rest = ends_rest + (rest,)
+                        ends_rest = ends_rest + (weighted,)
                     # outside, and with this exponent no other number counts as long as it is one
                     new = new_m + chosen(is_inside(col, widths), new_e, before[states : 2 * states]) + new_x
                 diagonal = up

@@ -41,7 +41,7 @@ def _no_attributes(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
     vice versa.
     """
     noted = ("*", "constexpr") if _VERSION >= (3, 7) else ("*",)
-    return {(place,): [] for place, own in enumerate(types) if own.startswith(noted)}
+    return {(place,): [] for place, kind in enumerate(types) if kind.startswith(noted)}
 
 
 def _type_of(name: str, kernel: Kernel, constants: dict[str, int | None], lengths: str) -> str:
@@ -84,8 +84,8 @@ def parameter_bytes(compiled: Any) -> bytes:
         raise ValueError(f"the PTX of {compiled.metadata.name} declares no kernel of that name")
     sizes = []
     for parameter in filter(None, map(str.strip, declared[1].split(","))):
-        found = re.fullmatch(r"\.param \.[bfsu](\d+) [^\[\]]*", parameter)
-        if not found:
+        match = re.fullmatch(r"\.param \.[bfsu](\d+) [^\[\]]*", parameter)
+        if not match:
             raise ValueError(f"{compiled.metadata.name} takes more than pointers and numbers: {parameter}")
-        sizes.append(int(found[1]) // 8)
+        sizes.append(int(match[1]) // 8)
     return bytes(sizes)

@@ -82,18 +82,18 @@ def exponent_of(x):
 @triton.jit
 def times(values, factor):
     """Each of a tuple of vectors times a vector."""
-    own = ()
+    products = ()
     for k in tl.static_range(len(values)):
-        own = own + (values[k] * factor,)
-    return own
+        products = products + (values[k] * factor,)
+    return products
 
 
 @triton.jit
 def repeated(value, count: tl.constexpr):
-    own = ()
+    copies = ()
     for _k in tl.static_range(count):
-        own = own + (value,)
-    return own
+        copies = copies + (value,)
+    return copies
 
 
 @triton.jit
@@ -156,8 +156,8 @@ def in_group(values, places, group: tl.constexpr):
         return tl.gather(values, places, 0)
     else:
         shape: tl.constexpr = [values.shape[0] // group, group]
-        own = tl.gather(tl.reshape(values, shape), tl.reshape(places, shape), 1)
-        return tl.reshape(own, [values.shape[0]])
+        gathered = tl.gather(tl.reshape(values, shape), tl.reshape(places, shape), 1)
+        return tl.reshape(gathered, [values.shape[0]])
 
 
 @triton.jit
@@ -175,19 +175,19 @@ def of_lane_below(values, of_last, place, group: tl.constexpr):
 @triton.jit
 def of_lanes_above(values, of_first, k: tl.constexpr, place, group: tl.constexpr):
     """Apply of_lane_above to each value of a tuple. of_first: step by step in the lanes, of which this is the k-th."""
-    own = ()
+    moved_down = ()
     for n in tl.static_range(len(values)):
-        own = own + (of_lane_above(values[n], of_step(of_first[n], k, group), place, group),)
-    return own
+        moved_down = moved_down + (of_lane_above(values[n], of_step(of_first[n], k, group), place, group),)
+    return moved_down
 
 
 @triton.jit
 def of_lanes_below(values, of_last, k: tl.constexpr, place, group: tl.constexpr):
     """Apply of_lane_below to each value of a tuple. of_last: as of_first there."""
-    own = ()
+    moved_up = ()
     for n in tl.static_range(len(values)):
-        own = own + (of_lane_below(values[n], of_step(of_last[n], k, group), place, group),)
-    return own
+        moved_up = moved_up + (of_lane_below(values[n], of_step(of_last[n], k, group), place, group),)
+    return moved_up
 
 
 @triton.jit
@@ -387,10 +387,10 @@ def moved_origin(odds, tangent, origin):
 @triton.jit
 def moved(tangents, odds, away):
     """A tuple of tangents relative to another origin, from which the one before is `away`."""
-    own = ()
+    moved_states = ()
     for k in tl.static_range(len(odds)):
-        own = own + (tl.fma(away, odds[k], tangents[k]),)
-    return own
+        moved_states = moved_states + (tl.fma(away, odds[k], tangents[k]),)
+    return moved_states
 
 
 @triton.jit

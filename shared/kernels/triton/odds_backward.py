@@ -49,10 +49,10 @@ from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 @triton.jit
 def kept_loaded(kept, at, lane, lanes: tl.constexpr, states: tl.constexpr, height: tl.constexpr):
     """Load what the forward kernel kept of a chunk, in the form of `begun`. at: in lanes."""
-    own = kept + at * lanes + lane
+    first_kept = kept + at * lanes + lane
     numbers = ()
     for n in tl.static_range(states * (height + 1) + 1):
-        numbers = numbers + (tl.load(own + n * lanes),)
+        numbers = numbers + (tl.load(first_kept + n * lanes),)
     left: tl.constexpr = states * height
     # the odds of the last row are the same to the right and downwards
     down = (numbers[left - states],) + numbers[left : left + states - 1]
@@ -285,7 +285,7 @@ def odds_backward_kernel(
                 next_t_below, next_t_below_origins = below_loaded(
                     all_sent, of_t_below, t0 - steps, own_cols, has_below, 0.0, states, tiling
                 )
-            given = columns_of(tiles, lanes, steps)
+            input_columns = columns_of(tiles, lanes, steps)
             if tangents:
                 t_given = columns_of(t_tiles, lanes, steps)
             if not local:
@@ -332,7 +332,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         col = t0 - skew + k
                         is_cell = is_inside(col, widths[r])
-                        w = tl.exp2(tl.where(is_cell, given[r][k] * bits, float("-inf")))
+                        w = tl.exp2(tl.where(is_cell, input_columns[r][k] * bits, float("-inf")))
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         to_right, down, with_start = state_of(
                             problem, odds, w, d, start, slice_of(left, r, states), down, col
@@ -450,17 +450,17 @@ def odds_backward_kernel(
                             t_with_end = t_here + t_end if ends_on_match else t_here
                             t_match, t_d = t_matches[k][r], t_before[k][r]
                             t_onward, t_away = w * tl.fma(t_match, with_end, t_with_end), t_match + less
-                            own = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
+                            of_cell = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
                             if ends_on_match:
-                                own += product(w * scale, start, t_start, t_away, here * b_scale, t_here * b_scale)
+                                of_cell += product(w * scale, start, t_start, t_away, here * b_scale, t_here * b_scale)
                         elif ends_on_match:
-                            own = (w * scale) * tl.fma(d, with_end * b_scale, start * (here * b_scale))
+                            of_cell = (w * scale) * tl.fma(d, with_end * b_scale, start * (here * b_scale))
                         else:
-                            own = ((w * d) * scale) * (here * b_scale)
+                            of_cell = ((w * d) * scale) * (here * b_scale)
                         if kind == AFFINE:  # its ways on may be infinite where those of a gap along the row are not
-                            seen += own
+                            seen += of_cell
                         least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
-                        of_column = (own,) + of_column
+                        of_column = (of_cell,) + of_column
                         below = passed_up(kind, odds, up, right_match[r])
                         fresh, fresh_match = (along,) + fresh, (onward,) + fresh_match
                         if tangents:

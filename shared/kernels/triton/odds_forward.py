@@ -181,7 +181,7 @@ def odds_forward_kernel(
         chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
         for chunk in range(0, chunks):
             t0 = chunk * steps
-            given = columns_of(next_tiles, lanes, steps)
+            input_columns = columns_of(next_tiles, lanes, steps)
             above, above_units = next_above, next_units
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
@@ -202,10 +202,10 @@ def odds_forward_kernel(
                 if first_row == 0:
                     above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)
             if keep:
-                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (all_numbers * lanes) + lane
-                keep_numbers(own, left + down[1:] + (corner, unit), lanes)
+                first_kept = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (all_numbers * lanes) + lane
+                keep_numbers(first_kept, left + down[1:] + (corner, unit), lanes)
                 if tangents:
-                    keep_numbers(own + numbers * lanes, t_left + t_down[1:] + (t_corner, origin), lanes)
+                    keep_numbers(first_kept + numbers * lanes, t_left + t_down[1:] + (t_corner, origin), lanes)
             for b in tl.static_range(blocks):
                 left, down, corner, unit, factor, change, least_of_block = forward_unit(
                     local, left, down, corner, unit, above, above_units, b * BLOCK, place, group, height
@@ -233,7 +233,7 @@ def odds_forward_kernel(
                         t_fresh = ()
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - skew + k, widths[r])
-                        of_match = tl.where(is_cell, given[r][k] * bits, float("-inf"))
+                        of_match = tl.where(is_cell, input_columns[r][k] * bits, float("-inf"))
                         highest_match = tl.maximum(highest_match, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[(r - 1) * states]

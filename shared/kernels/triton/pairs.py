@@ -25,8 +25,8 @@ NOTHING = tl.constexpr(-1e30)
 def parameters_of(kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_position: tl.constexpr, values, pair):
     """open, extend and temperature in float64. A gap that the pair has not, being by position, is 0."""
     if kind == AFFINE:
-        own = values + pair * 3
-        a, b, c = tl.load(own), tl.load(own + 1), tl.load(own + 2)
+        of_pair = values + pair * 3
+        a, b, c = tl.load(of_pair), tl.load(of_pair + 1), tl.load(of_pair + 2)
         opened, extended, temperature = a.to(tl.float64), b.to(tl.float64), c.to(tl.float64)
         if open_by_position:
             opened = temperature * 0

@@ -176,9 +176,9 @@ def gradients_program(
     """
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     chunk = layout.gradients if _can_be_odds(call, dtype) and not with_values else None
-    own = call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False
-    forward = _forward(*own, keep=True, flagged=bool(chunk))
-    backward = _backward(*own, with_values=with_values, flagged=bool(chunk))
+    described = call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False
+    forward = _forward(*described, keep=True, flagged=bool(chunk))
+    backward = _backward(*described, with_values=with_values, flagged=bool(chunk))
     exact = _both(call, shape, forward, backward, tangents=False)
     return _odds_first(exact, call, dtype, shape, strides, has_lengths, chunk, tangents=False) if chunk else exact
 
@@ -200,9 +200,9 @@ def product_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_le
     t_values must be 0; of gaps by position no tangents are given.
     """
     chunk = layout.products if _can_be_odds(call, dtype) else None
-    own = call, dtype, shape, strides, has_lengths
-    exact = _exact_tangents(*own, layout, with_values=False, flagged=bool(chunk))
-    return _odds_first(exact, *own, chunk, tangents=True) if chunk else exact
+    described = call, dtype, shape, strides, has_lengths
+    exact = _exact_tangents(*described, layout, with_values=False, flagged=bool(chunk))
+    return _odds_first(exact, *described, chunk, tangents=True) if chunk else exact
 
 
 def odds_alone(program: Program) -> Program:
@@ -268,9 +268,9 @@ def _exact_tangents(
     with_values: bool,
     flagged: bool,
 ) -> Program:
-    own = call, dtype, shape, strides, has_lengths, layout, {"first_plane": "d_similarity"}
-    forward = _forward(*own, tangents=True, keep=True, with_values=with_values, flagged=flagged)
-    backward = _backward(*own, tangents=True, with_values=with_values, flagged=flagged)
+    described = call, dtype, shape, strides, has_lengths, layout, {"first_plane": "d_similarity"}
+    forward = _forward(*described, tangents=True, keep=True, with_values=with_values, flagged=flagged)
+    backward = _backward(*described, tangents=True, with_values=with_values, flagged=flagged)
     return _both(call, shape, forward, backward, tangents=True)
 
 
@@ -290,9 +290,9 @@ def _odds_first(
     tangents: bool,
 ) -> Program:
     """A program of both directions with those in plain odds before it."""
-    own = call, dtype, shape, strides, has_lengths, chunk, tangents
+    described = call, dtype, shape, strides, has_lengths, chunk, tangents
     scratch = exact.scratch | _odds_scratch(call, shape, chunk, tangents, keep=True)
-    launches = (_odds_forward(*own, keep=True), _odds_backward(*own), *exact.launches)
+    launches = (_odds_forward(*described, keep=True), _odds_backward(*described), *exact.launches)
     return exact._replace(launches=launches, scratch=scratch)
 
 
@@ -315,8 +315,8 @@ def _odds_backward(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, tangents: bool
 ) -> Launch:
     constants: dict[str, int] = {"tangents": tangents}
-    given = (*_ODDS_INPUTS, "odds_totals", "flags", *_ODDS_KEPT)
-    buffers = (*given, "odds_below", "below_units", "d_similarity", "d_values")
+    names_in = (*_ODDS_INPUTS, "odds_totals", "flags", *_ODDS_KEPT)
+    buffers = (*names_in, "odds_below", "below_units", "d_similarity", "d_values")
     return _odds_launch("odds_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
 
 
@@ -416,8 +416,8 @@ def _backward(
 ) -> Launch:
     """flagged: only of the pairs that are flagged."""
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
-    given = ("", "t_") if tangents and with_values else ("",)
-    gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
+    prefixes = ("", "t_") if tangents and with_values else ("",)
+    gaps = gaps_of(call.options, *prefixes, *(("d_",) if with_values else ()))
     optional = (*gaps, "flags") if flagged else gaps
     every = (*_GAPS, *_D_GAPS, "flags")
     is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))

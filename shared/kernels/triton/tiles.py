@@ -120,10 +120,10 @@ def columns_of(tiles, lanes: tl.constexpr, steps: tl.constexpr):
 @triton.jit
 def in_step(of_columns, k: tl.constexpr):
     """The k-th column of several tiles."""
-    own = ()
+    values_in_step = ()
     for n in tl.static_range(len(of_columns)):
-        own = own + (of_columns[n][k],)
-    return own
+        values_in_step = values_in_step + (of_columns[n][k],)
+    return values_in_step
 
 
 @triton.jit
@@ -147,7 +147,7 @@ def shifted(values, source):
 @triton.jit
 def chosen(where, values, others):
     """tl.where for tuples."""
-    own = (tl.where(where, values[0], others[0]),)
+    selected = (tl.where(where, values[0], others[0]),)
     for k in tl.static_range(1, len(values)):
-        own = own + (tl.where(where, values[k], others[k]),)
-    return own
+        selected = selected + (tl.where(where, values[k], others[k]),)
+    return selected
