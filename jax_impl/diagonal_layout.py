@@ -224,7 +224,7 @@ def exp(x: Array, highest: float = 0.0) -> Array:
     return power * jax.lax.bitcast_convert_type((whole.astype(jnp.int32) + 127) << 23, jnp.float32)
 
 
-def sum_of_odds(values: Sequence[Array]) -> tuple[Array, Array]:
+def sum_of_weights(values: Sequence[Array]) -> tuple[Array, Array]:
     """The largest of some arrays, and the sum of e^(value - largest), with one exponential for each value but one."""
     pairs = [(value, jnp.ones_like(value)) for value in values]
     while len(pairs) > 1:
@@ -234,8 +234,8 @@ def sum_of_odds(values: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-    odds, first = exp(-jnp.abs(a[0] - b[0])), a[0] > b[0]
-    total = jnp.where(first, a[1], b[1]) + odds * jnp.where(first, b[1], a[1])
+    weight, first = exp(-jnp.abs(a[0] - b[0])), a[0] > b[0]
+    total = jnp.where(first, a[1], b[1]) + weight * jnp.where(first, b[1], a[1])
     return jnp.maximum(a[0], b[0]), total
 
 

@@ -28,10 +28,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_impl import odds
+from jax_impl import block_exponent
 from jax_impl.chunks import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
-from jax_impl.diagonal_layout import DiagonalBatch, exp, sum_of_odds
+from jax_impl.diagonal_layout import DiagonalBatch, exp, sum_of_weights
 from jax_impl.pairs import number_per_pair
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import SIMILARITY, Choice, Recurrence
@@ -47,8 +47,8 @@ def wavefront(
 
     A third derivative raises CannotDifferentiate(text).
     """
-    in_odds = platform == "cpu" and odds.applies(recurrence, s.dtype)
-    return _scores(Wavefront(recurrence, tuple(parameters), in_odds), text, s, lengths, tuple(parameters.values()))
+    in_blocks = platform == "cpu" and block_exponent.applies(recurrence, s.dtype)
+    return _scores(Wavefront(recurrence, tuple(parameters), in_blocks), text, s, lengths, tuple(parameters.values()))
 
 
 _scores = jax.jit(scores_of, static_argnums=(0, 1))
@@ -63,7 +63,7 @@ def fill(batch: DiagonalBatch) -> list[Array]:
         return batch.recurrence.border(scaled, d, scaled["lowest"])
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        largest, total = sum_of_odds(
+        largest, total = sum_of_weights(
             [batch.choice(choice, tables, batch.terms, d) for choice in batch.recurrence.states[k]]
         )
         return jnp.where(batch.inside(d), largest + jnp.log(total), border(scaled, d)[k])
@@ -85,7 +85,7 @@ class Ends:
         best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), batch.lowest)
         largest = best.reshape(batch.positions, batch.pairs).max(0)
         self.largest = batch.tiled(largest)
-        odds = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * batch.lowest)
+        weight = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * batch.lowest)
         # forbidden in units of the temperature, or of the similarity
         forbidden = largest <= batch.lowest[: batch.pairs] / 2
         best = jnp.where(forbidden, LOWEST, largest * batch.temperature)
@@ -93,7 +93,7 @@ class Ends:
         self.empty = recurrence.is_empty(best, batch.lengths)
         best = jnp.where(self.empty, recurrence.empty_score(batch.parameters, batch.lengths), best)
         self.impossible = best <= FORBIDDEN  # global pairs whose every alignment is forbidden
-        log = jnp.log(jnp.maximum(batch.total(odds), 1.0))  # the largest contributes 1; without any end there is none
+        log = jnp.log(jnp.maximum(batch.total(weight), 1.0))  # the largest contributes 1; without any end there is none
         scores = self.unless_empty(batch.temperature * (largest + log), batch.parameters)
         self.scores = jnp.where(self.impossible, -jnp.inf, scores)
         self.log = batch.tiled(jnp.where(self.empty | self.impossible, -LOWEST, log))
@@ -203,13 +203,13 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
 
     means = []
     for k, choices in enumerate(batch.recurrence.states):
-        mean = sum(odds * t for odds, t in (relative(k, choice, None) for choice in choices)) * shares.inverse[k]
+        mean = sum(weight * t for weight, t in (relative(k, choice, None) for choice in choices)) * shares.inverse[k]
         means.append(batch.table(mean))
 
     def share(k: int, choice: Choice, t_d_states: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
-        odds, t_log = relative(k, choice, d, at)
+        weight, t_log = relative(k, choice, d, at)
         t_log -= batch.read(means[k], d, at)
-        return odds * (batch.read(t_d_states[k], d, at) + batch.read(d_states[k], d, at) * t_log)
+        return weight * (batch.read(t_d_states[k], d, at) + batch.read(d_states[k], d, at) * t_log)
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         parts = [ending(e, d, batch.offset(e)) for e in batch.recurrence.ends if e.state == k]
@@ -286,7 +286,7 @@ class Wavefront:
 
     recurrence: Recurrence
     names: tuple[str, ...]  # of its parameters
-    in_odds: bool  # pairs for which that holds, except for second derivatives and for those of parameters
+    in_blocks: bool  # pairs for which that holds, except for second derivatives and for those of parameters
 
     def score(self, s: Array, lengths: Array, parameters: Arrays) -> Array:
         """Scores (*batch)."""
@@ -296,13 +296,13 @@ class Wavefront:
                 batch = self._batch(s, lengths, parameters)
                 return (Ends(batch, fill(batch)).scores,)
 
-            if not self.in_odds:
+            if not self.in_blocks:
                 return in_logarithms()
-            scores, hold = odds.scores(self.recurrence, s, lengths, self._by_name(parameters))
-            return odds.where_they_hold((scores,), hold, in_logarithms)
+            scores, hold = block_exponent.scores(self.recurrence, s, lengths, self._by_name(parameters))
+            return block_exponent.where_they_hold((scores,), hold, in_logarithms)
 
         # without derivatives only half as many arrays compete for the cache
-        table_bytes = TABLE_BYTES if self.in_odds else 2 * TABLE_BYTES
+        table_bytes = TABLE_BYTES if self.in_blocks else 2 * TABLE_BYTES
         (scores,) = of_any_batch(function, [number_per_pair(s)], s, lengths, *parameters, table_bytes=table_bytes)
         return scores
 
@@ -316,11 +316,11 @@ class Wavefront:
                 scores, d_similarity, rest = gradients(self._batch(s, lengths, parameters), needed)
                 return scores, d_similarity, *rest
 
-            if not self.in_odds or any(needed):
+            if not self.in_blocks or any(needed):
                 return in_logarithms()
-            results, hold = odds.gradients(self.recurrence, s, lengths, self._by_name(parameters))
+            results, hold = block_exponent.gradients(self.recurrence, s, lengths, self._by_name(parameters))
             nothing = tuple(jnp.zeros_like(value) for value in parameters)
-            return odds.where_they_hold((*results, *nothing), hold, in_logarithms)
+            return block_exponent.where_they_hold((*results, *nothing), hold, in_logarithms)
 
         results = [number_per_pair(s), *map(jax.typeof, (s, *parameters))]
         scores, d_similarity, *rest = of_any_batch(function, results, s, lengths, *parameters)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 # "Minus infinity" of every recurrence. Finite, because (-inf) - (-inf) in a gradient is NaN. Small enough that its
-# odds underflow to 0 at every supported temperature, large enough that LOWEST / temperature**3, which second
+# weights underflow to 0 at every supported temperature, large enough that LOWEST / temperature**3, which second
 # derivatives meet, is still finite in float32 at temperature 1e-3.
 LOWEST = -1e20
 
@@ -29,19 +29,19 @@ LARGEST_GAP = 1e18
 # kernels have these limits in solve.h.
 TEMPERATURES = 1e-15, 1e15
 
-# What `wavefront` holds in odds with exponents that the anti-diagonals of a block share: see odds.py of each framework.
+# What `wavefront` holds with block exponents: see block_exponent.py of each framework.
 FIRST_EXPONENT = -20  # of a state at the beginning of a block
 MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
-# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
+# match weights are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
 LARGEST_MATCH = 82
 LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
 MOST_STEEP = 60  # a step between the exponents of neighbours
 # of Z, for a local alignment, also over the largest sum of states: then what is below 2^-126 is negligible
 LEAST_EXPONENT = -40
-# unless gaps make it grow: k gaps of odds g, in 2^k orders, are worth (2 g)^k. At most 2^-126 S (1 + Z) is missing,
+# unless gaps make it grow: k gaps of weight g, in 2^k orders, are worth (2 g)^k. At most 2^-126 S (1 + Z) is missing,
 # S = rows cols (rows + cols) max(1, 2 g)^(rows + cols), and up to so many bits of S less than 2^-24 of Z
 MOST_GROWTH = 59
-# Where S is more, a pair is given up if the odds of a match are between 2^LEAST_LOST / S and 2^MOST_LOST rows cols / g
+# Where S is more, a pair is given up if the weight of a match is between 2^LEAST_LOST / S and 2^MOST_LOST rows cols / g
 # (g at most 1). Smaller ones never count; of what follows greater ones, less than 2^-24 begins with gaps below 2^-126.
 LEAST_LOST, MOST_LOST = -66, -102
 

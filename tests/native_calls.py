@@ -36,7 +36,7 @@ KINDS = pytest.mark.parametrize(("problem", "options"), others_slow(CASES, 0, 2)
 EVERY = pytest.mark.parametrize(
     ("problem", "options", "names"), others_slow([*((*case, ()) for case in CASES), *BY_POSITION], 0, 2, len(CASES))
 )
-# what calls that may be in plain odds return, by its place in Given.results
+# what calls that may take block exponents return, by its place in Given.results
 RESULTS = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 Costs = Mapping[str, np.ndarray]
 
@@ -123,7 +123,7 @@ def assert_same_bits(some, others):
 
 
 def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> int:
-    """Compare what a call in float32 that may be in plain odds gives with what it gives in float64, all derivatives.
+    """Compare all derivatives of a call in float32, which may take block exponents, with those in float64.
 
     Returns how many times a pair got an exponent per cell.
     """

@@ -160,7 +160,7 @@ def test_every_step_is_done_and_the_exit_code_is_of_all(codes, tmp_path, monkeyp
 @pytest.mark.parametrize("call", kernel_times.CALLS)
 def test_an_argument_becomes_the_kernels_and_all_that_they_take(call):
     program = kernel_times.program(kernel_times.asked(f"smith_waterman_affine/{call}/600x70x50/1x16x96"))
-    names = ["odds_forward_kernel", "odds_backward_kernel"]
+    names = ["block_forward_kernel", "block_backward_kernel"]
     assert [launch.kernel.name for launch in program.launches] == (names[:1] if call == "score" else names)
     basic = {"similarity", "lengths", "values", *(["t_similarity"] if call == "product" else []), *program.scratch}
     for launch in program.launches:

@@ -192,11 +192,11 @@ def test_nothing_of_a_call_waits_for_the_device_or_brings_numbers_to_it(variant,
         return torch.autograd.grad((slope**2).sum(), leaf)
 
     exact = ["forward_kernel", "backward_kernel"]
-    odds = ["odds_forward_kernel", "odds_backward_kernel", *exact]
+    blocks = ["block_forward_kernel", "block_backward_kernel", *exact]
     for call, names in (
-        (lambda: function(s), odds[::2]),
-        (lambda: torch_impl.marginals(function, s, lengths), odds),
-        (lambda: torch_impl.hessian_vector_product(function, s, s, lengths, gap=-2.0), odds),
+        (lambda: function(s), blocks[::2]),
+        (lambda: torch_impl.marginals(function, s, lengths), blocks),
+        (lambda: torch_impl.hessian_vector_product(function, s, s, lengths, gap=-2.0), blocks),
         (curve, exact * 2),
         (lambda: torch_impl.best_alignment(torch_impl.smith_waterman, s, lengths), ["best_kernel"]),
     ):

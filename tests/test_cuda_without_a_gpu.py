@@ -90,7 +90,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 LENGTHS = np.full((3, 2), 4, np.int32)
 TENSOR = torch.from_numpy(LENGTHS)
 EXACT = ["backward", "forward"]
-ALL = [*EXACT, "odds_backward", "odds_forward"]
+ALL = [*EXACT, "block_backward", "block_forward"]
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def test_jax_exports_calls_for_gpus_from_a_machine_without_one(problem, by_posit
     def descent(s: Any) -> Any:
         return jax.lax.scan(lambda own, _: (own - jax.grad(score)(own), None), s, length=9)[0]
 
-    # pairs that those in odds flag are left to the exact ones
+    # pairs that those with block exponents flag are left to the exact ones
     every = EXACT if by_position else ALL
     assert launched(score, s) == every[1::2]
     assert launched(jax.grad(score), s) == launched(descent, s) == every  # in the loop's body
@@ -189,7 +189,7 @@ def test_kernels_are_compiled_before_the_tests_on_a_gpu_and_watched_for_races(ca
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     small_launches.launch_all()
     assert {kernel.name for kernel in launched} == calls.KERNELS.keys() - {"exponentials_kernel"}
-    lanes = {dict(kernel.constants).get("lanes") for kernel in launched if not kernel.name.startswith("odds")}
+    lanes = {dict(kernel.constants).get("lanes") for kernel in launched if not kernel.name.startswith("block")}
     assert lanes == {layout.lanes for layout in small_launches.LAYOUTS}
     assert not launched - set(cuda_kernels.kernels())
 
@@ -212,9 +212,9 @@ def test_pytorch_knows_shapes_of_open_sizes_without_running(calls):
 
 
 EXACT_WRITES = {"scores", "totals", "first_plane", "planes"}, {"first_plane", "below", "d_values"}
-IN_ODDS_WRITE = (
-    {"scores", "odds_totals", "flags", "kept_rows", "kept_units", "kept"},
-    {"flags", "odds_below", "below_units", "d_similarity", "d_values"},
+BLOCKS_WRITE = (
+    {"scores", "block_totals", "flags", "kept_rows", "kept_units", "kept"},
+    {"flags", "block_below", "below_units", "d_similarity", "d_values"},
 )
 SCORE, BEST = torch_impl.smith_waterman, functools.partial(torch_impl.best_alignment, torch_impl.smith_waterman)
 
@@ -226,7 +226,7 @@ SCORE, BEST = torch_impl.smith_waterman, functools.partial(torch_impl.best_align
         (lambda s, gap: SCORE(s, TENSOR, gap=gap), [EXACT_WRITES[0], EXACT_WRITES[1] | {"d_gap_open"}]),
         (lambda s, gap: sum(part.sum() for part in BEST(s, gap=gap)), [{"scores", "matches", "ends", "last_row"}]),
         pytest.param(lambda s, gap: SCORE(s, gap=gap[:, 0, 0]), [*EXACT_WRITES], marks=pytest.mark.slow),
-        pytest.param(lambda s, _: SCORE(s, TENSOR), [*IN_ODDS_WRITE, *EXACT_WRITES], marks=pytest.mark.slow),
+        pytest.param(lambda s, _: SCORE(s, TENSOR), [*BLOCKS_WRITE, *EXACT_WRITES], marks=pytest.mark.slow),
     ],
 )
 def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(function, written):
@@ -291,4 +291,4 @@ def test_a_name_means_the_same_in_every_module_of_kernels():
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, triton.JITFunction | triton.language.constexpr):
                 assert meant.setdefault(name, value) is value, (module.name, name)
-    assert "odds_forward_kernel" in meant
+    assert "block_forward_kernel" in meant

@@ -20,7 +20,7 @@ from shared.kernels.triton.programs import NARROW, TYPES, WIDE, Launch, Layout, 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # of a thread, where registers do not suffice: they cost time; in float64 they never do
 MOST_LOCAL_BYTES = 48
-# exponentials and the like of a cell in plain odds; each in the layout that takes fewest, others have none
+# exponentials and the like of a cell with block exponents; each in the layout that takes fewest, others have none
 CASES = [
     ("smith_waterman", "score", WIDE, (), "float32", SPECIAL_FUNCTIONS["score"]),
     ("smith_waterman", "best", NARROW, (), "float32", 0),
@@ -60,7 +60,7 @@ def test_kernels_compile_fit_and_take_what_is_passed(problem, call, layout, by_p
         assert used["SHARED"] <= 1024 * launch.kernel.warps, (launch.kernel, used)
         assert used["STACK"] <= MOST_LOCAL_BYTES or dtype == "float64", (launch.kernel, used)
         assert (threads, scratch, blocks) == (32 * launch.kernel.warps, 0, 1), launch.kernel
-        if launch.kernel.name.startswith("odds"):
+        if launch.kernel.name.startswith("block"):
             constants = dict[str, Any](launch.kernel.constants)
             cells = constants["height"] * constants["steps"]
             count += sum("MUFU" in instruction for instruction in inner_loop(compiled)) / cells
@@ -93,7 +93,7 @@ def test_every_process_looks_for_a_kernel_under_the_same_key():
     ways = ([], ["backwards"])
     ran = [subprocess.Popen([sys.executable, "-c", KEYS, *way], cwd=ROOT, stdout=subprocess.PIPE) for way in ways]
     forwards, backwards = [process.communicate()[0] for process in ran]
-    assert b"odds_forward_kernel" in forwards and forwards == backwards
+    assert b"block_forward_kernel" in forwards and forwards == backwards
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")

@@ -30,7 +30,7 @@ from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substituti
 TEMPERATURE = 1e-3
 AMINO_ACIDS = "ARNDCQEGHILKMFPSTWYV"
 BLOSUM62 = substitution_matrices.load("BLOSUM62")
-ALONE_BY = 30 * TEMPERATURE  # what lies this far below the best has odds of less than 1e-12
+ALONE_BY = 30 * TEMPERATURE  # what lies this far below the best has a weight of less than 1e-12
 
 LINEAR_GAPS = ({"gap": -1}, {"gap": -4})
 AFFINE_GAPS = (

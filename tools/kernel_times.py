@@ -1,4 +1,4 @@
-"""Device times of single kernels in plain odds, for layouts other than the library's too: where it is decided which.
+"""Device times of single kernels with block exponents, in the library's layouts and others: where these are chosen.
 
     python -m tools.kernel_times smith_waterman/gradients/4096x512x512 smith_waterman/gradients/4096x512x512/1x16x128
 
@@ -20,7 +20,7 @@ import torch
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
-from shared.kernels.triton.programs import Chunk, Layout, Program, layout_of, odds_alone, program_of
+from shared.kernels.triton.programs import Chunk, Layout, Program, block_launches, layout_of, program_of
 from torch_impl.backend import compile_kernels, device_problem
 
 CALLS = ("score", "gradients", "product")
@@ -57,9 +57,9 @@ def asked(text: str) -> Asked:
 
 
 def program(what: Asked) -> Program:
-    """The kernels in plain odds alone, with the buffers that they use."""
+    """The kernels with block exponents alone, with the buffers that they use."""
     call = cpp.call_of(what.function, ALIGNMENTS[what.function].options)
-    return odds_alone(program_of(what.call, call, "float32", what.shape, what.layout))
+    return block_launches(program_of(what.call, call, "float32", what.shape, what.layout))
 
 
 def times(what: Asked) -> str:

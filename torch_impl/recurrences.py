@@ -22,11 +22,11 @@ def smooth_maximum(values: Tensor, temperature: Tensor, dim: int) -> Tensor:
     The largest value is subtracted before the division: after it, value / temperature - largest / temperature would
     lose digits, and for LOWEST (whose rounding error is huge) everything.
     torch.logsumexp would look for the largest value again. The gradient of a quotient would divide LOWEST by the
-    temperature twice, which at 1e-10 is infinite in float32, and NaN as soon as it meets odds of 0.
+    temperature twice, which at 1e-10 is infinite in float32, and NaN as soon as it meets a weight of 0.
     """
     largest = values.detach().amax(dim, keepdim=True)
-    odds = torch.exp((values - largest) * temperature.reciprocal().unsqueeze(dim))
-    return largest.squeeze(dim) + temperature * torch.log(odds.sum(dim))
+    weights = torch.exp((values - largest) * temperature.reciprocal().unsqueeze(dim))
+    return largest.squeeze(dim) + temperature * torch.log(weights.sum(dim))
 
 
 def smax(parameters: Parameters, *values: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ import torch
 
 from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
 from shared.tolerances import FORBIDDEN, LOWEST
-from torch_impl import odds
+from torch_impl import block_exponent
 from torch_impl.derivatives import Derivatives, Engine, register_map
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
@@ -43,16 +43,16 @@ class Ends:
             for terms, at in zip(batch.end_terms, (batch.layout.i, batch.layout.j), strict=True):
                 worths.add_(terms.index_select(0, at[chunk.cells]))
             largest.append(worths.amax((0, 1)).clamp_(min=batch.lowest))
-            odds = _exp_(worths.sub_(largest[-1]))
-            sums.append(odds.sum((0, 1)))
+            weights = _exp_(worths.sub_(largest[-1]))
+            sums.append(weights.sum((0, 1)))
             if with_weights:
-                self.weights.append(odds)
+                self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
         # kept separate: their sum may be too large to resolve the logarithm
         # the largest contributes 1; without any end there is none
-        log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
-        scaled = highest + log_odds
+        log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
+        scaled = highest + log_weights
         recurrence = batch.recurrence
         # forbidden in units of the temperature, or of the similarity
         lowest = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
@@ -62,8 +62,8 @@ class Ends:
         self.impossible = self.unless_empty(lowest, batch.parameters) <= FORBIDDEN
         if with_weights:
             counts = torch.ones_like(scaled).masked_fill(self.empty | self.impossible, 0.0)
-            for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(counts), strict=True):
-                odds.mul_(factor)
+            for weights, factor in zip(self.weights, (best - highest - log_weights).exp_().mul_(counts), strict=True):
+                weights.mul_(factor)
         scores = self.unless_empty(batch.temperature * scaled, batch.parameters)
         self.scores = scores.masked_fill(self.impossible, -torch.inf)
 
@@ -173,10 +173,10 @@ def _score(memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: 
         batch = DiagonalBatch(memory, recurrence, s, lengths, values, gaps)
         return (Ends(batch, fill(batch), False).scores,)
 
-    if not odds.applies(RECURRENCES[recurrence], s, values):
+    if not block_exponent.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)[0]
-    scores, hold = odds.scores(memory, s, lengths, values, recurrence)
-    return odds.unless_they_hold(hold, (scores,), in_logarithms, s, lengths, values)[0]
+    scores, hold = block_exponent.scores(memory, s, lengths, values, recurrence)
+    return block_exponent.unless_they_hold(hold, (scores,), in_logarithms, s, lengths, values)[0]
 
 
 @score.register_fake
@@ -211,11 +211,11 @@ def _gradients(
     def in_logarithms(s: Tensor, lengths: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         return _in_logarithms(DiagonalBatch(memory, recurrence, s, lengths, values, gaps), with_values)
 
-    if with_values or not odds.applies(RECURRENCES[recurrence], s, values):
+    if with_values or not block_exponent.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)
-    scores, d_similarity, hold = odds.gradients(memory, s, lengths, values, recurrence)
+    scores, d_similarity, hold = block_exponent.gradients(memory, s, lengths, values, recurrence)
     results = scores, d_similarity, torch.zeros_like(values)
-    return odds.unless_they_hold(hold, results, in_logarithms, s, lengths, values)
+    return block_exponent.unless_they_hold(hold, results, in_logarithms, s, lengths, values)
 
 
 def _in_logarithms(batch: DiagonalBatch, with_values: bool) -> tuple[Tensor, ...]:

@@ -105,7 +105,7 @@ class Backend:
 
     def compile_kernels(self, kernels: list[Any], device: str) -> list[str]:
         self._note("compile", *(kernel.name for kernel in kernels))
-        return ["odds_forward_kernel, float32: no such thing"] if self._name == "jax" else []
+        return ["block_forward_kernel, float32: no such thing"] if self._name == "jax" else []
 
     def flush(self, device: str) -> None:
         self._note("flush")

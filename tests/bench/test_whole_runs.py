@@ -439,10 +439,10 @@ def test_there_are_two_inputs_and_the_larger_is_the_largest_batch_that_fits(on_g
 def test_kernels_are_compiled_once_before_any_call_and_the_fastest_variants_go_first(on_gpu: SimpleNamespace):
     (compiled,) = [note for note in on_gpu.asked if note[1] == "compile"]
     # in one layout: both inputs have few rows
-    kernels = ["odds_forward_kernel", "forward_kernel"] * 2 + ["odds_backward_kernel", "backward_kernel"]
+    kernels = ["block_forward_kernel", "forward_kernel"] * 2 + ["block_backward_kernel", "backward_kernel"]
     assert sorted(compiled[2:]) == sorted(kernels)
     assert "call" not in [note[1] for note in on_gpu.asked[: on_gpu.asked.index(compiled)]]
-    assert "not compiled ahead: odds_forward_kernel, float32: no such thing" in on_gpu.record.notes
+    assert "not compiled ahead: block_forward_kernel, float32: no such thing" in on_gpu.record.notes
     for framework in ("jax", "torch"):
         called = dict.fromkeys(note[2] for note in noted(on_gpu, framework, "call") if note[4] == 3)  # pairs of 6x5
         assert list(called) == ["fused", "wavefront"]

@@ -1,4 +1,4 @@
-"""Which pairs a GPU computes with an exponent for each cell, because plain odds could lose something."""
+"""Which pairs a GPU computes with an exponent for each cell, because block exponents could lose something."""
 
 import functools
 from collections.abc import Callable

@@ -22,11 +22,11 @@ from shared.kernels.triton.programs import (
     Layout,
     Program,
     best_program,
+    block_launches,
     exponentials_program,
     gaps_of,
     gradients_program,
     layout_of,
-    odds_alone,
     product_program,
     score_program,
     tangents_program,
@@ -125,7 +125,7 @@ def flags(
     inputs = _inputs(similarity, lengths, values, gaps, options)
     of_gradients = (gradients_program, Call(kind, options), inputs, False)
     program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
-    flags_found = _run(odds_alone(program), inputs).get("flags")
+    flags_found = _run(block_launches(program), inputs).get("flags")
     return similarity.new_ones(len(similarity), dtype=torch.bool) if flags_found is None else flags_found != 0
 
 

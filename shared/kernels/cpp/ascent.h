@@ -1,8 +1,8 @@
 /* Up a strip, from the last row to the first.
 
-   B, of a state, is the odds of all ends that can be reached from it, divided by the total, and X = w (B + end) is what
+   B, of a state, is the weight of all ends that can be reached from it, divided by the total, and X = w (B + end) is what
    a match hands to the states before it. They follow the recurrence of descent.h from the last cell to the first. The
-   marginal of a match is its odds on the way down times its B: the forward-backward algorithm, in which no share of a
+   marginal of a match is its weight on the way down times its B: the forward-backward algorithm, in which no share of a
    choice is ever computed. */
 
 #ifndef ASCENT_H
@@ -13,7 +13,7 @@
 namespace alignment {
 
 /* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. With
-   gaps by position in place of this B its products with the odds of the gaps in the cell, open and extend. */
+   gaps by position in place of this B its products with the weights of the gaps in the cell, open and extend. */
 template <class Kind, Pass pass>
 struct Ascent : Origins<pass == Pass::tangents> {
   static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
@@ -79,7 +79,7 @@ class UpTheStrip {
   using K = Kept<Kind, pass>;
   static constexpr bool tangents = pass == Pass::tangents, gradients = pass == Pass::gradients;
 
-  const PairOdds<Kind> &odds;
+  const PairWeights<Kind> &weights;
   const Strip &strip;
   const PairTotal &total;
   Columns *columns;
@@ -94,7 +94,7 @@ class UpTheStrip {
 
   /* As DownTheStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
-    int most = odds.most_rows;
+    int most = weights.most_rows;
     const Int top = bands[0].first;
     const Band &lowest = bands[band_count - 1];
     if (left && lowest.first + lowest.rows == total_rows) pass_on(total_rows, false);
@@ -107,7 +107,7 @@ class UpTheStrip {
           if (try_some(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
             last -= rows;
             if (left) left->hand_over(total_rows - last);
-            most = odds.next_rows(peak, int(rows), most, 0);
+            most = weights.next_rows(peak, int(rows), most, 0);
             break;
           }
           if (rows == 1) return false;
@@ -158,7 +158,7 @@ class UpTheStrip {
         least = smaller(least, c.step);
       }
       unit_after = unit;
-      if constexpr (!POSITIONS) c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      if constexpr (!POSITIONS) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
       c.one = scaled(all(1), -unit_down);
       const Vec share = (unit_down - total.unit) + unit;
@@ -244,7 +244,7 @@ class UpTheStrip {
   }
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
-    const PairOdds<Kind> o = odds;
+    const PairWeights<Kind> o = weights;
     Vec most = all(0), largest_q = all(0);
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside);
@@ -275,7 +275,7 @@ class UpTheStrip {
         after = x;
         Vec b, t_b;  // of the match
         if constexpr (ONE_STATE<Kind>) {
-          const Vec gap = o.template odds<From::up, 0>();
+          const Vec gap = o.template weights<From::up, 0>();
           Vec begun = arrived;
           if constexpr (Kind::end == End::anywhere) begun += c.end;
           if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
@@ -295,9 +295,9 @@ class UpTheStrip {
             of_up[0] = fused(own[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
-          const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>(),
-                    open_down = o.template odds<From::up, 0>(), turn = o.template odds<From::up, ACROSS<Kind>>(),
-                    extend = o.template odds<From::up, DOWN<Kind>>();
+          const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>(),
+                    open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
+                    extend = o.template weights<From::up, DOWN<Kind>>();
           const Vec down = c.now[1];
           const Vec gap = scanned<false>(c.scan, fused(turn, down, arrived), across);
           const Vec next = c.step * moved_down<1>(gap, gap_after);  // gaps along the row, of the cell after
@@ -377,8 +377,8 @@ class UpTheStrip {
     } else {
       auto add = [&](Cost cost, Vec steps) { sums.cost[int(cost)] += TileSums::sum_of(steps); };
       unrolled<3>([&](auto s) {
-        add(cost_between<Kind>(From::left, s), of_left[s] * odds.template odds<From::left, s>());
-        add(cost_between<Kind>(From::up, s), of_up[s] * odds.template odds<From::up, s>());
+        add(cost_between<Kind>(From::left, s), of_left[s] * weights.template weights<From::left, s>());
+        add(cost_between<Kind>(From::up, s), of_up[s] * weights.template weights<From::up, s>());
       });
     }
   }

@@ -1,6 +1,6 @@
 /* The bands of a strip with gaps by position.
 
-   The recurrences are those of descent.h and ascent.h, and so are the conditions, with two differences. Odds of gaps are
+   The recurrences are those of descent.h and ascent.h, and so are the conditions, with two differences. Weights of gaps are
    computed row by row, so a row has a scan of its own, and what a gap down the column costs is known only in the next
    row. And how far a column can sink is known when a band is done; whether where turns are restricted anything is
    missing that counts, when the pair is. docs/engineering-notes-native.md proves that these conditions suffice. */
@@ -19,14 +19,14 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   constexpr int T = Columns::t_passed, gaps = GAPS<Kind>;
   constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
-  const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
+  const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
   const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
   const Vec back_is_open = all(back_opens ? 1 : 0);
   Vec most = all(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
-  // the odds of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
+  // the weights of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
   Vec sink = all(1), least_gap = all(1), most_gap = all(0), most_match = all(0), least_free = all(LARGEST), lowest = all(0);
   for (Int k = 0; k < rows; ++k) {
     const int64_t at = (first + k) * strip.pitch;
@@ -57,7 +57,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     });
     least_gap = smaller(least_gap, smaller(least_down, least_open));
     sink *= k == 0 ? smaller(least_down, least_open) : least_down;
-    if (!all_at_most(all(PairOdds<Kind>::power_of_2(-MOST_DECAY)), sink)) {
+    if (!all_at_most(all(PairWeights<Kind>::power_of_2(-MOST_DECAY)), sink)) {
       sunk = 2 * MOST_DECAY;
       return false;
     }
@@ -164,8 +164,8 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   }
   peak = most;
   sunk = -std::log2(-double(largest_of(-sink)));
-  if (!all_at_most(most_gap, all(PairOdds<Kind>::power_of_2(LARGEST_COST))) ||
-      !all_at_most(all(PairOdds<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
+  if (!all_at_most(most_gap, all(PairWeights<Kind>::power_of_2(LARGEST_COST))) ||
+      !all_at_most(all(PairWeights<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
       !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
@@ -195,7 +195,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
 
 template <class Kind, Pass pass>
 bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
-  const PairOdds<Kind> o = odds;
+  const PairWeights<Kind> o = weights;
   const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
   const Vec back_is_open = all(back_opens ? 1 : 0);
@@ -211,7 +211,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
     const Vec *from = kept + size_t(k) * strip.vectors * K::size;
     Real *to = out + i * strip.pitch;
     Vec after = all(outside[0][k + 1]), t_after = all(outside[T][k + 1]);  // X of the cell after, a row below
-    // of the cell after, B of the gap along the row, times the odds of its gap: extend, and open
+    // of the cell after, B of the gap along the row, times the weights of its gap: extend, and open
     constexpr int extends = T - 1;
     Vec across = all(outside[extends][k]), t_across = all(outside[T + extends][k]), gap_after = all(1);
     Vec open_after = all(outside[1][k]), t_open_after = all(outside[T + 1][k]);
@@ -323,7 +323,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
   peak = most;
   // what is rounded to 0, less than 2^-LOST times a state or 1, could have led on from any state of the way down
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
-  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, all(PairOdds<Kind>::power_of_2(ROOM))) &&
+  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, all(PairWeights<Kind>::power_of_2(ROOM))) &&
                      all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
                      all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
   if constexpr (gradients) {

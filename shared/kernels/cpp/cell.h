@@ -1,6 +1,6 @@
 /* The forward and backward recurrence for a vector of cells, independent of where the cells lie.
 
-   Odds are kept as fraction * 2^exponent, the exponent a whole number in a float of its own, so that no temperature
+   Weights are kept as fraction * 2^exponent, the exponent a whole number in a float of its own, so that no temperature
    makes them overflow or vanish. Forwards, a state is the sum of its choices, and share = choice / state. Backwards,
    with v = d score / d state, each choice gets v * share, which is also what its costs get; the derivative for the
    temperature is the sum of v * (entropy of the shares). Tangents are those of value / T, in natural logarithms: a
@@ -16,7 +16,7 @@ namespace alignment {
 
 enum class Pass { score, marginals, gradients, tangents };
 
-constexpr Real NOTHING = Real(-1e30);  // the exponent of odds that are 0
+constexpr Real NOTHING = Real(-1e30);  // the exponent of a weight of 0
 constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
 /* A similarity of this or less forbids the match: it becomes -infinity. And an alignment of this or less is none: it needs
    a forbidden gap, of LOWEST. */
@@ -33,7 +33,7 @@ struct States {
   Value of[Kind::states];
 };
 
-/* The alignments that end in a cell: their odds and, for tangents, the odds times what the tangent is more than an
+/* The alignments that end in a cell: their weight and, for tangents, the weight times what the tangent is more than an
    origin, that of one which is worth most, 2^top. Of a sum also what it has lost. */
 struct Ending {
   Vec m, e, mt, origin, top, lost;

@@ -2,7 +2,7 @@
 
    V is the sum of the states of a cell. The next row needs V and, where gaps down a column are a state of their own,
    that state; the state of gaps along the row is a linear recurrence, which a scan solves. Tangents are those of the
-   odds, by the product rule; t_... is the tangent of ... */
+   weights, by the product rule; t_... is the tangent of ... */
 
 #ifndef DESCENT_H
 #define DESCENT_H
@@ -29,12 +29,12 @@ struct Descent : Origins<tangents> {
 
 /* Of a strip with gaps by position, for what can be told only of a whole pair; see by_position.h. */
 struct Seen {
-  Vec least_gap = all(1), most_gap = all(0);  // odds
-  Vec largest_match = all(0);                  // odds
+  Vec least_gap = all(1), most_gap = all(0);  // weights
+  Vec largest_match = all(0);                  // weights
   Vec lowest = all(0);                         // similarity that does not forbid the match
   // what may be missing: bits of 2^LOST times it, absolute and in units
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
-  double spread = LARGEST_COST;  // of the odds of gaps, in bits, for which the rest is right
+  double spread = LARGEST_COST;  // of the weights of gaps, in bits, for which the rest is right
 
   double spread_of_gaps() const {
     return std::log2(double(largest_of(most_gap))) - std::log2(-double(largest_of(-least_gap)));
@@ -48,7 +48,7 @@ struct Seen {
   }
 };
 
-/* Odds of ends and their tangents, in each lane a sum with a unit and an origin of its own. */
+/* Weights of ends and their tangents, in each lane a sum with a unit and an origin of its own. */
 struct Ends {
   Vec m = all(0), t_m = all(0), unit = all(NOTHING), origin = all(0);
 
@@ -90,17 +90,17 @@ class DownTheStrip {
   using Columns = Descent<Kind, tangents>;
   using K = Kept<Kind, pass>;
 
-  const PairOdds<Kind> &odds;
+  const PairWeights<Kind> &weights;
   const Strip &strip;
   Columns *columns;
   const Border *left;   // none: nothing is outside
   const Border *right;  // none: nobody needs it
   StripEnds &ends;
-  int most = POSITIONS ? 4 : odds.most_rows;  // rows that the next band may have
+  int most = POSITIONS ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
   double sunk = 0;            // the bits by which gaps by position can make a column of it sink
 
-  /* Rows first to last - 1; false where plain odds cannot hold them. When recording: what is kept of each cell, the
+  /* Rows first to last - 1; false where block exponents cannot hold them. When recording: what is kept of each cell, the
      bands, and the units of each. */
   bool run(Int first, Int last, Vec *kept, Vec *units, Band *bands, int *band_count) {
     int count = 0;
@@ -115,7 +115,7 @@ class DownTheStrip {
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
-          most = odds.next_rows(peak, int(aligned), most, POSITIONS ? sunk : 0);
+          most = weights.next_rows(peak, int(aligned), most, POSITIONS ? sunk : 0);
           break;
         }
         if (rows == 1) return false;
@@ -147,7 +147,7 @@ class DownTheStrip {
       c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
       c.one = scaled(all(1), -unit);
-      if constexpr (!POSITIONS) c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      if constexpr (!POSITIONS) c.scan = scan_of<true>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
         if (move_origins) {
           c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : all(0), natural);
@@ -204,14 +204,14 @@ class DownTheStrip {
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
     constexpr Real infinity = Real(__builtin_inff());
-    const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
+    const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
     Vec most = all(0), least = least_step;
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside, least);
     for (Int k = 0; k < rows; ++k) {
       const Real *row = strip.s + (first + k) * strip.pitch;
       const Real *t_row = tangents ? strip.t_s + (first + k) * strip.pitch : nullptr;
-      // The odds of the matches first: together with the recurrence they would be more than a processor looks ahead.
+      // The weights of the matches first: together with the recurrence they would be more than a processor looks ahead.
       constexpr int size = recording ? K::size : tangents ? 2 : 1;
       constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1;
       Vec row_memory[recording ? 1 : STRIP_VECTORS * size];
@@ -256,7 +256,7 @@ class DownTheStrip {
         }
         Vec sum, t_sum;
         if constexpr (ONE_STATE<Kind>) {
-          const Vec gap = o.template odds<From::up, 0>();
+          const Vec gap = o.template weights<From::up, 0>();
           sum = scanned<true>(c.scan, fused(gap, above, begun), across);
           if constexpr (tangents) {
             t_sum = scanned<true>(c.scan, fused(gap, c.now[Columns::tangent], t_begun), t_across);
@@ -266,13 +266,13 @@ class DownTheStrip {
           if constexpr (recording && pass == Pass::gradients) to[v * K::size + K::across] = sum;
         } else {
           const Vec down = c.now[1];
-          const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>();
+          const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>();
           const Vec handed = fused(open, begun, back * down), arrived = c.step * moved_up<1>(handed, message);
           const Vec gap = scanned<true>(c.scan, arrived, across);  // the state of gaps along the row
           message = handed;
           sum = begun + (gap + down);
-          const Vec open_down = o.template odds<From::up, 0>(), turn = o.template odds<From::up, ACROSS<Kind>>(),
-                    extend = o.template odds<From::up, DOWN<Kind>>();
+          const Vec open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
+                    extend = o.template weights<From::up, DOWN<Kind>>();
           c.now[0] = sum;
           c.now[1] = fused(open_down, begun, fused(turn, gap, extend * down));
           if constexpr (recording && pass == Pass::gradients) {
@@ -291,7 +291,7 @@ class DownTheStrip {
           }
           if constexpr (is_last) {
             if (right) {
-              const Vec further = o.template odds<From::left, ACROSS<Kind>>();
+              const Vec further = o.template weights<From::left, ACROSS<Kind>>();
               right->numbers[1][first + k + 1] = fused(further, gap, handed)[LANES - 1];
               if constexpr (tangents) right->numbers[3][first + k + 1] = fused(further, t_gap, t_handed)[LANES - 1];
             }

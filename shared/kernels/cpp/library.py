@@ -162,7 +162,7 @@ def warn(reason: str) -> None:
 def exact_pairs() -> int:
     """The number of float32 pairs that this process has computed with an exponent per cell, 2 to 3 times slower.
 
-    These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-native.md says when), and
+    These are pairs that block exponents cannot hold (docs/engineering-notes-native.md says when), and
     those with few columns; second derivatives with respect to gap and temperature, which always are, do not count.
     Call it before and after to learn how many of the pairs in between were such.
     """

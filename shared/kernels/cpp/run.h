@@ -36,9 +36,9 @@ void with_recurrence(int32_t kind, const Use &use) {
   }
 }
 
-inline std::atomic<int64_t> exact_pairs{0};  // of this process, where plain odds are an alternative
+inline std::atomic<int64_t> exact_pairs{0};  // of this process, where block exponents are an alternative
 
-/* What plain odds made of a pair. */
+/* What block exponents made of a pair. */
 struct Outcome {
   bool is_left = false;    // it needs an exponent per cell
   bool has_score = false;  // although its derivatives need one
@@ -53,9 +53,9 @@ inline bool lengths_inside(const AlignmentCall &call) {
   return true;
 }
 
-/* Solves the pairs of a batch in plain odds, as far as possible. */
+/* Solves the pairs of a batch with block exponents, as far as possible. */
 template <class Kind, Pass pass>
-std::vector<Outcome> solve_in_plain_odds(const Job &job) {
+std::vector<Outcome> solve_with_block_exponents(const Job &job) {
   const AlignmentCall &call = job.call;
   std::vector<Outcome> outcomes(call.pairs);
   std::vector<int64_t> order, cells(call.pairs);
@@ -180,7 +180,7 @@ int32_t run(const Job &job) {
     }
     std::vector<Outcome> outcomes;
     if constexpr (IS_FLOAT) {
-      if (tried) outcomes = solve_in_plain_odds<Kind, pass>(job);
+      if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
     }
     std::vector<int64_t> left;
     for (int64_t pair = 0; pair < call.pairs; ++pair) {

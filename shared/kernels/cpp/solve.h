@@ -153,7 +153,7 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   }
 }
 
-// The score of a finished lane (or of all lanes of a pair) as odds, m * 2^e, with e from a float.
+// The score of a finished lane (or of all lanes of a pair) as a weight, m * 2^e, with e from a float.
 struct Worth {
   double m, e, tangent;
   bool exists;

@@ -1,7 +1,7 @@
-/* Strips of a matrix in plain odds: some columns from the first row to the last, LANES at a time.
+/* Strips of a matrix with block exponents: some columns from the first row to the last, LANES at a time.
 
    descent.h goes down a strip, ascent.h up again. Both take bands of rows, in which all states of a column have one
-   exponent in common (odds.h), try whether a band stays in range, and take fewer rows where it does not. The strips of
+   exponent in common (block_exponent.h), try whether a band stays in range, and take fewer rows where it does not. The strips of
    a pair pass on what a cell at their border hands to the next one, so that several threads can share them. */
 
 #ifndef STRIP_H
@@ -13,7 +13,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "odds.h"
+#include "block_exponent.h"
 
 namespace alignment {
 
@@ -30,9 +30,9 @@ constexpr int DOWN = receiver<Kind>(From::up);
 
 /* A pair's constants. */
 template <class Kind>
-struct PairOdds {
-  MatchOdds match;
-  Vec cost[COSTS], inverse_t;   // odds of the costs, but for gaps by position; 1 / T
+struct PairWeights {
+  MatchWeight match;
+  Vec cost[COSTS], inverse_t;   // weights of the costs, but for gaps by position; 1 / T
   double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
   int most_rows;                // of a band
 
@@ -55,7 +55,7 @@ struct PairOdds {
   bool turn_is_open = false, back_is_allowed = false;
 
   template <From from, int state>
-  INLINE Vec odds() const {
+  INLINE Vec weights() const {
     return cost[int(cost_between<Kind>(from, state))];
   }
 };
@@ -120,10 +120,10 @@ struct Power {
 /* What a cell leaves on the way down for the way up. */
 template <class Kind, Pass pass>
 struct Kept {
-  static constexpr int w = 0, matched = 1;         // odds of the match; times those of what it continues
+  static constexpr int w = 0, matched = 1;         // weights of the match; times those of what it continues
   static constexpr int t_w = 2, t_matched = 3;
   static constexpr int across = 2, down = 3;       // the other states; of a single one the state
-  static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // odds of gaps by position
+  static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // weights of gaps by position
   // with them, what has come into the cell by a gap: open along the row and down the column, and extend likewise; of a
   // single state all in one
   static constexpr int stepped = gap + GAPS<Kind>, steps = pass != Pass::gradients ? 0 : ONE_STATE<Kind> ? 1 : 4;
@@ -145,11 +145,11 @@ struct Origins<true> {
   Vec origin, change;  // in each lane the same; to it from that of the columns from which these receive
   Vec apart;           // tangent of an alignment's start, or on the way up its end, which from 0 is 0
   /* Moves it, and the numbers' tangents with it, to where the tangent of one column is 0: of that whose sum of a number
-     and `new_odds`, which the next row continues, is worth most. bits: the logarithm of the sums. both: the number is
+     and `new_weight`, which the next row continues, is worth most. bits: the logarithm of the sums. both: the number is
      the sum of this one and the next. */
   template <int count, bool both = false>
-  INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_odds, Vec bits) {
-    Vec sum = numbers[which] + new_odds, t = fused(-origin, new_odds, numbers[count + which]);
+  INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {
+    Vec sum = numbers[which] + new_weight, t = fused(-origin, new_weight, numbers[count + which]);
     if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
     const Vec ratio = sum > all(0) ? t / sum : all(0);
     // different in each lane
@@ -179,7 +179,7 @@ struct Band {
 /* Stands for what only one of the kernels for gaps by position and by number has. */
 struct Nothing {};
 
-/* Tangents may leave the range of a float where the odds do not. */
+/* Tangents may leave the range of a float where the weights do not. */
 template <class Columns>
 INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
   Vec most = all(0);

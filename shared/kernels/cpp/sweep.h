@@ -229,7 +229,7 @@ void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *
 /* The limits of gaps and temperatures, of shared/tolerances.py. */
 constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
 
-/* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
+/* Weights with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
 constexpr Real LARGEST_EXPONENT = Real(1e29);
 
 /* Sanitizes similarities, and records NaN and +infinity. */
@@ -244,9 +244,9 @@ INLINE Vec clean_gap(Vec gap, Mask &bad) {
   return greater(smaller(gap, all(Real(LARGEST_GAP))), all(Real(LOWEST)));
 }
 
-/* The odds of a match, nearly 0 for a forbidden one; and of a gap by position. */
+/* The weight of a match, nearly 0 for a forbidden one; and of a gap by position. */
 template <Pass pass>
-INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
+INLINE Value match_weight(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
   Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
   part = smaller(greater(part, all(-1)), all(1));  // NaN, of a forbidden one, becomes -1
@@ -288,10 +288,10 @@ INLINE void set_gaps(const Lanes &lanes, const Vec *staged, const Vec *t_staged,
   unrolled<GAPS<Kind>>([&](auto gap) {
     constexpr int g = gap;
     if (!lanes.gaps[g].by_position) return;
-    const Value odds = match_odds<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : all(0));
-    costs[int(GAP_COSTS[g])] = odds;
-    if (lanes.turn[0] == GAP_COSTS[g]) costs[int(Cost::turn)] = odds;
-    if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::back)] = odds;
+    const Value weights = match_weight<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : all(0));
+    costs[int(GAP_COSTS[g])] = weights;
+    if (lanes.turn[0] == GAP_COSTS[g]) costs[int(Cost::turn)] = weights;
+    if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::back)] = weights;
   });
 }
 
@@ -304,7 +304,7 @@ INLINE Cell *place(Cell *row, Int col) {
   return row + (int64_t(col) + 1) * (Kind::states * NUMBERS<pass>);
 }
 
-/* Adds the odds of an end to a sum of odds, whose exponent is raised when they outgrow it. Sums of sweeps are added in
+/* Adds the weight of an end to a sum of weights, whose exponent is raised when they outgrow it. Sums of sweeps are added in
    the same way to that of the matrix, so there is room for twice this and for the number of cells. What a long sum of
    floats loses of a term is added with the next one. */
 template <Pass pass>
@@ -403,7 +403,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     States<Kind> up = above(left, t < cols ? t : cols - 1), out;
     Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
     const Vec *own_staged = staged + t * STAGED<Kind>, *own_t_staged = t_staged + t * STAGED<Kind>;
-    costs[int(Cost::match)] = match_odds<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : all(0));
+    costs[int(Cost::match)] = match_weight<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : all(0));
     set_gaps<Kind, pass>(lanes, own_staged, own_t_staged, costs);
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
                                                  recording ? records + int64_t(t) * Record<Kind, pass>::size : nullptr, total,

@@ -1,4 +1,4 @@
-/* Solves a pair in plain odds with shared exponents, if its numbers allow that.
+/* Solves a pair with block exponents, if its numbers allow that.
 
    A pair is cut into strips of columns, and on the way up also into blocks of rows: the way down keeps the row above
    each block, from which the way up computes the block again, with all that it needs of its cells. A pair that is one
@@ -24,10 +24,10 @@ constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 /* What rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be. */
 constexpr double ROUNDING_OF_ORIGIN = 6e-8, MOST_OF_TANGENTS = 1e-5;
 
-/* Relative errors: of the expected logarithm of an alignment's odds, which is more where many of its steps are gaps, for
+/* Relative errors: of the expected logarithm of an alignment's weight, which is more where many of its steps are gaps, for
    along an alignment roundings add up, and its matches may be elsewhere than its gaps; and the most that roundings have
    in common; and how many steps of an alignment tell that. */
-constexpr double ERROR_OF_ODDS = 1e-7, ERROR_OF_GAPS = 3e-6, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
+constexpr double ERROR_OF_WEIGHTS = 1e-7, ERROR_OF_GAPS = 3e-6, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -65,46 +65,46 @@ class Scratch {
   size_t size_ = 0, used_ = 0;
 };
 
-/* False if plain odds cannot hold the pair's costs. */
+/* False if block exponents cannot hold the pair's costs. */
 template <class Kind>
-bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
+bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p) {
   const double bits_per_unit = LOG2_E / p.temperature;
-  odds.match = MatchOdds(bits_per_unit);
+  weights.match = MatchWeight(bits_per_unit);
   const bool turn_is_open = job.call.options & ALIGNMENT_PENALIZE_TURNS;
   double bits[COSTS] = {};
   bool held = true;
   auto set = [&](Cost cost, double amount) {
     bits[int(cost)] = amount * bits_per_unit;
     held = held && std::abs(bits[int(cost)]) <= LARGEST_COST;
-    odds.cost[int(cost)] = all(Real(std::exp2(bits[int(cost)])));
+    weights.cost[int(cost)] = all(Real(std::exp2(bits[int(cost)])));
   };
   set(Cost::open, p.open);
   set(Cost::extend, p.extend);
   set(Cost::turn, turn_is_open ? p.open : p.extend);
   if constexpr (POSITIONS) {
-    odds.turn_is_open = turn_is_open, odds.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
+    weights.turn_is_open = turn_is_open, weights.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
     for (double &cost : bits) cost = 0;  // each band finds out
   }
-  odds.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? all(0) : odds.cost[int(Cost::turn)];
+  weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? all(0) : weights.cost[int(Cost::turn)];
   if (!held) return false;
-  odds.inverse_t = all(Real(1 / p.temperature));
+  weights.inverse_t = all(Real(1 / p.temperature));
   double first = 0, further = 0;
   unrolled<Kind::states>([&](auto s) {
     first = std::max(first, -bits[int(cost_between<Kind>(From::up, s))]);
     if (s == DOWN<Kind>) further = std::max(0.0, -bits[int(cost_between<Kind>(From::up, s))]);
   });
-  odds.most_rows = 0;
+  weights.most_rows = 0;
   for (int rows = 1; rows <= MOST_ROWS; ++rows) {
-    odds.decay[rows] = first + (rows - 1) * further;
-    if ((rows & (rows - 1)) == 0 && odds.decay[rows] <= MOST_DECAY) odds.most_rows = rows;
+    weights.decay[rows] = first + (rows - 1) * further;
+    if ((rows & (rows - 1)) == 0 && weights.decay[rows] <= MOST_DECAY) weights.most_rows = rows;
   }
   return true;
 }
 
-/* Odds of whole numbers of gaps: fraction and exponent. */
-struct GapOdds {
+/* Weights of whole numbers of gaps: fraction and exponent. */
+struct GapWeight {
   Real whole, part;
-  explicit GapOdds(double bits) : whole(Real(std::nearbyint(bits))), part(Real(bits - std::nearbyint(bits))) {}
+  explicit GapWeight(double bits) : whole(Real(std::nearbyint(bits))), part(Real(bits - std::nearbyint(bits))) {}
   void operator()(Vec gaps, Vec &m, Vec &e) const {
     const Vec more = rounded_product(gaps, all(part));
     m = power_of_fraction(fused(gaps, all(part), -more));
@@ -135,7 +135,7 @@ class Tiles {
     // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
     few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call, pair_);
-    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_);
+    const bool tried = size_.rows > 0 && is_valid(p_) && set_weights<Kind>(weights_, job_, p_);
     if (tried) lay_out(shared);
     given_up_ = !tried;
   }
@@ -183,15 +183,15 @@ class Tiles {
     Band *bands;
   };
 
-  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts, and so do those of gaps after a start
-     below 2^(-LOST - LEVEL). What then is missing is at most that times the odds of the gaps of all paths, which is less
+  /* Weights of a match below 2^LEAST_MATCH count as 0, also where an alignment starts, and so do those of gaps after a start
+     below 2^(-LOST - LEVEL). What then is missing is at most that times the weights of the gaps of all paths, which is less
      than 2^-24 of the least total unless gaps are cheap: then no match may be so low, but for what is negligible beside
      any total, nor so little above that gaps make it count as 0 beside more than 2^-24 of what it leads to. */
   bool starts_are_held(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
     for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
-      const double bits = std::log2(double(odds_.cost[int(cost)][0]));
+      const double bits = std::log2(double(weights_.cost[int(cost)][0]));
       cheapest = std::max(cheapest, bits), dearest = std::min(dearest, bits);
     }
     return has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), least_start(dearest));
@@ -236,8 +236,8 @@ class Tiles {
     double excess = 0;
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
-      if (!odds_.back_is_allowed) {
-        // the odds of gaps after what is missing, from each cell; what follows them also counts without it
+      if (!weights_.back_is_allowed) {
+        // the weights of gaps after what is missing, from each cell; what follows them also counts without it
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
@@ -353,10 +353,10 @@ class Tiles {
         if constexpr (tangents) columns[v].origin = all(0);
       }
     } else {
-      const GapOdds odds(gap_bits());
+      const GapWeight weights(gap_bits());
       for (Int v = 0; v < vectors; ++v) {
         const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
-        odds(gaps, columns[v].now[0], columns[v].unit);
+        weights(gaps, columns[v].now[0], columns[v].unit);
         if constexpr (tangents) columns[v].now[1] = columns[v].origin = all(0);
       }
     }
@@ -365,11 +365,11 @@ class Tiles {
   /* The column to the left of a global alignment. */
   void follow_left_border() const {
     const Border border = down_border(0);
-    const GapOdds odds(gap_bits());
+    const GapWeight weights(gap_bits());
     for (Int i = 0; i <= rows_; i += LANES) {
       const Vec gaps = counted() + Real(i);
       Vec m, unit;
-      odds(gaps, m, unit);
+      weights(gaps, m, unit);
       store(border.numbers[0] + i, m);
       store(border.unit + i, unit);
       if constexpr (tangents) store(border.numbers[1] + i, all(0)), store(border.origin + i, all(0));
@@ -394,10 +394,10 @@ class Tiles {
       if constexpr (tangents) right.origin[0] = c.origin[LANES - 1];
     }
     if (recording && !tiled_) {
-      DownTheStrip<Kind, pass, true> way{odds_, strip, own.down, from, to, strand.ends};
+      DownTheStrip<Kind, pass, true> way{weights_, strip, own.down, from, to, strand.ends};
       if (!way.run(0, rows_, own.kept, own.units, own.bands, &band_count_)) return false;
     } else {
-      DownTheStrip<Kind, first_pass, false> way{odds_, strip, own.down, from, to, strand.ends};
+      DownTheStrip<Kind, first_pass, false> way{weights_, strip, own.down, from, to, strand.ends};
       for (Int block = 0; block < blocks_; ++block) {
         if constexpr (recording) keep(number, block, own.down, strip.vectors);
         const Int first = block * height_;
@@ -483,7 +483,7 @@ class Tiles {
       if constexpr (!Kind::local) {  // as if gaps led to the end
         const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - counted();
         Vec m;
-        GapOdds{gap_bits()}(greater(gaps, all(0)), m, c.unit);
+        GapWeight{gap_bits()}(greater(gaps, all(0)), m, c.unit);
         c.unit -= LEVEL;
       }
     }
@@ -499,7 +499,7 @@ class Tiles {
     Up *columns = up_ + first_vector(number);
     Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
-    UpTheStrip<Kind, pass> way{odds_,
+    UpTheStrip<Kind, pass> way{weights_,
                                strip,
                                total_,
                                columns,
@@ -522,7 +522,7 @@ class Tiles {
         const Int first = block * height_, last = std::min(first + height_, rows_);
         StripEnds unused;
         restore(number, block, own.down, strip.vectors);
-        DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
+        DownTheStrip<Kind, pass, true> again{weights_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
         if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
       }
       if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
@@ -533,11 +533,11 @@ class Tiles {
   /* The expected number of gap positions along the border and, where gaps have no cost by position, of those that lead
      from it into the matrix: the sums over cells do not count these. */
   double border_gaps() const {
-    const double bits = gap_bits(), unit = double(total_.unit[0]), odds = std::exp2(bits);
+    const double bits = gap_bits(), unit = double(total_.unit[0]), weights = std::exp2(bits);
     double gaps = 0;
     // along the border to gap number `n`, from there into the matrix: by a gap, or by the match after it
     auto add = [&](Int n, double b, double b_unit, double x, double x_unit) {
-      const double by_gap = POSITIONS ? n * b : (n + 1) * odds * b;  // by position, b is times the odds of the gap
+      const double by_gap = POSITIONS ? n * b : (n + 1) * weights * b;  // by position, b is times the weights of the gap
       gaps += by_gap * std::exp2(n * bits + b_unit - unit) + n * x * std::exp2(n * bits + x_unit - unit);
     };
     auto above = [&](Int col, int number) { return double(up_[col / LANES].now[number][col % LANES]); };
@@ -571,7 +571,7 @@ class Tiles {
   /* Whether the largest of the marginals' tangents, or 1 / T, is far above an error. */
   bool is_above_rounding(double error) const {
     const double tangent = error / MOST_OF_TANGENTS;
-    if (tangent <= double(odds_.inverse_t[0])) return true;
+    if (tangent <= double(weights_.inverse_t[0])) return true;
     Vec largest = all(0);
     for (Int i = 0; i < rows_; ++i) {
       const Real *row = job_.d_similarity + (pair_ * job_.call.rows + i) * job_.call.cols;
@@ -605,14 +605,14 @@ class Tiles {
       if (!(std::abs(correction - 1) < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
-      // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
+      // The entropy of the alignments: the logarithm of all weights less the expected logarithm of an alignment's own.
       const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
       const double known = correction * (of.similarity + of.gaps);
       const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
       const double entropy = worth_.log() - own;
       sums.entropy = entropy / LN_2;
       // gradient that is larger than its error
-      const double least = 1e4 * (ERROR_OF_ODDS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
+      const double least = 1e4 * (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
       if (job_.call.kind != ALIGNMENT_FREE_GAP && !is_by_position(job_.call, 0)) most = std::max(most, opened);
@@ -630,7 +630,7 @@ class Tiles {
   const int64_t pair_;
   const Size size_;
   Parameters p_{};
-  PairOdds<Kind> odds_{MatchOdds(1.0)};
+  PairWeights<Kind> weights_{MatchWeight(1.0)};
   Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
   bool tiled_ = false;   // into more than one tile
   Int few_borders_ = 0;  // between so many strips at a time

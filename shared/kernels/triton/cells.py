@@ -1,9 +1,9 @@
 """The forward and backward recurrence in a cell, in Triton, independent of where cells lie and which lane has them.
 
-As in the C++ kernels a value is stored as odds, exp(value / T), in two numbers: fraction * 2^exponent, so that it does
-not overflow or vanish at any temperature, and rounding does not accumulate along a path. A smooth maximum is a sum of
-odds, an addition a product; the part of the sum that is due to a choice is its share. The tangent of a state is that of
-value / T, in natural units: the mean of its choices' tangents, weighted by their shares.
+As in the C++ kernels a value is stored as a weight, exp(value / T), in two numbers: fraction * 2^exponent, so that it
+does not overflow or vanish at any temperature, and rounding does not accumulate along a path. A smooth maximum is a sum
+of weights, an addition a product; the part of the sum that is due to a choice is its share. The tangent of a state is
+that of value / T, in natural units: the mean of its choices' tangents, weighted by their shares.
 
 A neighbour's states are a tuple, and so are the costs: (open, extend, turn), of which a linear gap is the first.
 tests/test_cuda_without_a_gpu.py checks that the choices agree with shared/alignments.py. Source of the recurrences:
@@ -23,7 +23,7 @@ FREE_GAP = tl.constexpr(4)
 
 @triton.jit
 def plus(a, b, product: tl.constexpr):
-    """The sum of two values; for fractions of odds, their product."""
+    """The sum of two values; for fractions of weights, their product."""
     return a * b if product else a + b
 
 
@@ -74,7 +74,7 @@ def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
 
 @triton.jit
 def normalized(m, e):
-    """Odds m * 2^e, m any positive number, with the fraction normalized to between 1 and 2."""
+    """Weights m * 2^e, m any positive number, with the fraction normalized to between 1 and 2."""
     if m.dtype == tl.float64:
         bits = m.to(tl.int64, bitcast=True)
         exponent = ((bits >> 52) - 1023).to(tl.float64)
@@ -139,11 +139,11 @@ def dot(weights, values):
 
 @triton.jit
 def scaled(m, e, top):
-    """Odds m * 2^e in units of 2^top, for a tuple of them."""
-    odds = ()
+    """Weights m * 2^e in units of 2^top, for a tuple of them."""
+    weights = ()
     for k in tl.static_range(len(m)):
-        odds = odds + (m[k] * tl.exp2(e[k] - top),)
-    return odds
+        weights = weights + (m[k] * tl.exp2(e[k] - top),)
+    return weights
 
 
 @triton.jit
@@ -156,7 +156,7 @@ def summed(values):
 
 @triton.jit
 def smooth_maximum(m, e):
-    """The sum of odds, its fraction not normalized: at most the number of choices times the largest fraction."""
+    """The sum of weights, its fraction not normalized: at most the number of choices times the largest fraction."""
     top = highest(e)
     return summed(scaled(m, e, top)), top
 
@@ -174,12 +174,12 @@ def reciprocal(x):
 
 @triton.jit
 def shares(m, e):
-    """The share of each choice in the sum of odds."""
-    odds = scaled(m, e, highest(e))
-    scale = reciprocal(summed(odds))
+    """The share of each choice in the sum of weights."""
+    weights = scaled(m, e, highest(e))
+    scale = reciprocal(summed(weights))
     parts = ()
     for k in tl.static_range(len(m)):
-        parts = parts + (odds[k] * scale,)
+        parts = parts + (weights[k] * scale,)
     return parts
 
 

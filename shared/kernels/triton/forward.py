@@ -118,7 +118,7 @@ def forward_kernel(
     plane_size = row_size * kept_rows * pairs
     plane_base = row_size * kept_rows * pair
 
-    # odds of 0 cannot be represented
+    # weights of 0 cannot be represented
     ones = tl.full([lanes], 1, real)
     top = tl.full([lanes], NOTHING, real)
     total = tl.zeros([lanes], real)
@@ -235,15 +235,15 @@ def forward_kernel(
                         tl.store(to + k, new[n], mask=to_keep)
             if kind != GLOBAL and kind != FREE_GAP:
                 higher = tl.maximum(top, highest(ends_e))
-                shrink, odds = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
+                shrink, weights = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
                 before_it = total
-                total = total * shrink + summed(odds)
+                total = total * shrink + summed(weights)
                 if tangents:
                     origin = at_highest(ends_e, ends_x, top, total_origin)
                     t_total = tl.fma(total_origin - origin, before_it, t_total) * shrink
-                    t_total += dot(odds, less(ends_x, origin))
+                    t_total += dot(weights, less(ends_x, origin))
                     if kind == AFFINE:
-                        t_total += dot(odds, ends_rest)
+                        t_total += dot(weights, ends_rest)
                     total_origin = origin
                 top = higher
             if by_tiles:

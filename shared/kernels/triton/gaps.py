@@ -1,6 +1,6 @@
 """Gaps by position, in Triton: what a gap step into a cell costs, and the gradients with respect to that.
 
-They are matrices like the similarity, and read and turned into odds as it is. Along the border gaps then cost nothing.
+They are matrices like the similarity, read and turned into weights as it is. Along the border gaps then cost nothing.
 """
 
 import triton
@@ -27,7 +27,7 @@ def gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address):
 
 @triton.jit
 def gap_of(gap, t_gap, match, tangents: tl.constexpr, gap_tangents: tl.constexpr):
-    """The odds of a gap step and their tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
+    """The weight of a gap step and their tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
     high, low, inverse_t, slope, _lowest = match
     amount = clamped(gap)
     whole = whole_number(amount * high)

@@ -9,8 +9,8 @@ strip by strip; strips exchange a row in memory. Short pairs end early.
     backward    from the planes the derivatives of the scores, or their tangents. The first plane becomes the
                 similarity's: a cell is read for the last time before it is written
     best        both ways at once, with maxima in place of the smooth ones: the best alignments
-    odds_...    scores and probabilities of matches in plain odds, several times as fast; pairs whose numbers do not
-                allow that are flagged, and left to the first two
+    block_...   scores and probabilities of matches with block exponents, several times as fast; pairs whose numbers do
+                not allow that are flagged, and left to the first two
 
 What lies outside lengths is never read as a number, and its derivatives are written as 0. A pair whose temperature is
 not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. Gaps
@@ -23,17 +23,17 @@ from typing import Any
 
 from shared.kernels.triton.backward import backward_kernel
 from shared.kernels.triton.best import best_kernel
+from shared.kernels.triton.block_backward import block_backward_kernel
+from shared.kernels.triton.block_forward import block_forward_kernel
 from shared.kernels.triton.exponentials import exponentials_kernel
 from shared.kernels.triton.forward import forward_kernel
-from shared.kernels.triton.odds_backward import odds_backward_kernel
-from shared.kernels.triton.odds_forward import odds_forward_kernel
 
 KERNELS: dict[str, Any] = {
     "forward_kernel": forward_kernel,
     "backward_kernel": backward_kernel,
     "best_kernel": best_kernel,
-    "odds_forward_kernel": odds_forward_kernel,
-    "odds_backward_kernel": odds_backward_kernel,
+    "block_forward_kernel": block_forward_kernel,
+    "block_backward_kernel": block_backward_kernel,
     "exponentials_kernel": exponentials_kernel,  # measures the GPU
 }
 

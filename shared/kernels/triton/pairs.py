@@ -17,7 +17,7 @@ FORBIDDEN = tl.constexpr(-5e19)
 MOST = tl.constexpr(1e29)
 # adding this to a float rounds it: its last bit is worth 2
 MAGIC, MAGIC_WIDE = tl.constexpr(1.5 * 2.0**24), tl.constexpr(1.5 * 2.0**53)
-# the exponent of odds that are 0
+# the exponent of a weight of 0
 NOTHING = tl.constexpr(-1e30)
 
 
@@ -150,7 +150,7 @@ def bits_beyond(whole, amount, high, low):
 
 @triton.jit
 def match_of(s, t_s, match, tangents: tl.constexpr):
-    """The odds of a match and their tangent. s and t_s must be finite where there is no cell."""
+    """The weight of a match and its tangent. s and t_s must be finite where there is no cell."""
     high, low, inverse_t, slope, lowest = match
     allowed = s > lowest
     whole = whole_number(s * high)

@@ -99,7 +99,7 @@ class Chunk(NamedTuple):
 class Layout(NamedTuple):
     """The number of rows of a matrix that a program processes at once, and of its warps.
 
-    scores, gradients, products: how plain odds are computed where they can be, and if they are to be.
+    scores, gradients, products: how block exponents are computed where they can be, and if they are to be.
     """
 
     lanes: int
@@ -109,7 +109,7 @@ class Layout(NamedTuple):
     products: Chunk | None = None
 
 
-# steps for which a lane has one unit in plain odds
+# steps for which a lane has one unit with block exponents
 BLOCK = 4
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
@@ -156,14 +156,14 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     states = states_of(call.kind)
     scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
     same_as = {"t_similarity": "similarity", "t_values": "values"}
-    chunk = layout.scores if _can_be_odds(call, dtype) else None
+    chunk = layout.scores if _may_have_block_exponents(call, dtype) else None
     exact = _forward(
         call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False, keep=False, flagged=bool(chunk)
     )
     if chunk is None:
         return Program((exact,), {"scores": (pairs,)}, scratch)
-    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, tangents=False, keep=False)
-    scratch |= _odds_scratch(call, shape, chunk, tangents=False, keep=False)
+    first = _block_forward(call, dtype, shape, strides, has_lengths, chunk, tangents=False, keep=False)
+    scratch |= _block_scratch(call, shape, chunk, tangents=False, keep=False)
     return Program((first, exact), {"scores": (pairs,)}, scratch)
 
 
@@ -175,12 +175,12 @@ def gradients_program(
     d_values is 0 for gaps by position. Unless with_values, it is 0, and there are no others.
     """
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
-    chunk = layout.gradients if _can_be_odds(call, dtype) and not with_values else None
+    chunk = layout.gradients if _may_have_block_exponents(call, dtype) and not with_values else None
     described = call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False
     forward = _forward(*described, keep=True, flagged=bool(chunk))
     backward = _backward(*described, with_values=with_values, flagged=bool(chunk))
     exact = _both(call, shape, forward, backward, tangents=False)
-    return _odds_first(exact, call, dtype, shape, strides, has_lengths, chunk, tangents=False) if chunk else exact
+    return _block_first(exact, call, dtype, shape, strides, has_lengths, chunk, tangents=False) if chunk else exact
 
 
 def tangents_program(
@@ -199,15 +199,15 @@ def product_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_le
 
     t_values must be 0; of gaps by position no tangents are given.
     """
-    chunk = layout.products if _can_be_odds(call, dtype) else None
+    chunk = layout.products if _may_have_block_exponents(call, dtype) else None
     described = call, dtype, shape, strides, has_lengths
     exact = _exact_tangents(*described, layout, with_values=False, flagged=bool(chunk))
-    return _odds_first(exact, *described, chunk, tangents=True) if chunk else exact
+    return _block_first(exact, *described, chunk, tangents=True) if chunk else exact
 
 
-def odds_alone(program: Program) -> Program:
-    """The launches in plain odds, with the buffers that they use; none if the exact kernels compute all pairs."""
-    launches = tuple(launch for launch in program.launches if launch.kernel.name.startswith("odds"))
+def block_launches(program: Program) -> Program:
+    """The launches with block exponents and the buffers that they use; none if the exact kernels compute all pairs."""
+    launches = tuple(launch for launch in program.launches if launch.kernel.name.startswith("block"))
     used = {argument for launch in launches for argument in launch.arguments}
     buffers = program.results | program.scratch
     return Program(launches, {}, {name: shape for name, shape in buffers.items() if name in used})
@@ -274,12 +274,12 @@ def _exact_tangents(
     return _both(call, shape, forward, backward, tangents=True)
 
 
-def _can_be_odds(call: Call, dtype: str) -> bool:
-    """Whether the kernels in plain odds can compute a call, but for pairs that they flag."""
+def _may_have_block_exponents(call: Call, dtype: str) -> bool:
+    """Whether the kernels with block exponents can compute a call, but for pairs that they flag."""
     return dtype == "float32" and not gaps_of(call.options, "")
 
 
-def _odds_first(
+def _block_first(
     exact: Program,
     call: Call,
     dtype: str,
@@ -289,14 +289,14 @@ def _odds_first(
     chunk: Chunk,
     tangents: bool,
 ) -> Program:
-    """A program of both directions with those in plain odds before it."""
+    """A program of both directions with those with block exponents before it."""
     described = call, dtype, shape, strides, has_lengths, chunk, tangents
-    scratch = exact.scratch | _odds_scratch(call, shape, chunk, tangents, keep=True)
-    launches = (_odds_forward(*described, keep=True), _odds_backward(*described), *exact.launches)
+    scratch = exact.scratch | _block_scratch(call, shape, chunk, tangents, keep=True)
+    launches = (_block_forward(*described, keep=True), _block_backward(*described), *exact.launches)
     return exact._replace(launches=launches, scratch=scratch)
 
 
-def _odds_forward(
+def _block_forward(
     call: Call,
     dtype: str,
     shape: Shape,
@@ -307,24 +307,24 @@ def _odds_forward(
     keep: bool,
 ) -> Launch:
     constants: dict[str, int] = {"tangents": tangents, "keep": keep}
-    buffers = (*_ODDS_INPUTS, "scores", "odds_totals", "flags", *_ODDS_KEPT)
-    return _odds_launch("odds_forward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
+    buffers = (*_BLOCK_INPUTS, "scores", "block_totals", "flags", *_BLOCK_KEPT)
+    return _block_launch("block_forward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
 
 
-def _odds_backward(
+def _block_backward(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, tangents: bool
 ) -> Launch:
     constants: dict[str, int] = {"tangents": tangents}
-    names_in = (*_ODDS_INPUTS, "odds_totals", "flags", *_ODDS_KEPT)
-    buffers = (*names_in, "odds_below", "below_units", "d_similarity", "d_values")
-    return _odds_launch("odds_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
+    names_in = (*_BLOCK_INPUTS, "block_totals", "flags", *_BLOCK_KEPT)
+    buffers = (*names_in, "block_below", "below_units", "d_similarity", "d_values")
+    return _block_launch("block_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
 
 
-_ODDS_INPUTS = ("similarity", "t_similarity", "lengths", "values")
-_ODDS_KEPT = ("kept_rows", "kept_units", "kept")
+_BLOCK_INPUTS = ("similarity", "t_similarity", "lengths", "values")
+_BLOCK_KEPT = ("kept_rows", "kept_units", "kept")
 
 
-def _odds_launch(
+def _block_launch(
     name: str,
     call: Call,
     dtype: str,
@@ -343,8 +343,8 @@ def _odds_launch(
     return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps, chunk.registers)
 
 
-def _odds_scratch(call: Call, shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
-    """The buffers that the kernels in plain odds share: see there."""
+def _block_scratch(call: Call, shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
+    """The buffers that the kernels with block exponents share: see there."""
     pairs, rows, cols = shape
     states = 2 if call.kind == AFFINE else 1
     flows = 2 * states if tangents else states
@@ -353,14 +353,14 @@ def _odds_scratch(call: Call, shape: Shape, chunk: Chunk, tangents: bool, keep: 
     blocks, chunks, warps = -(-cols // BLOCK), -(-(cols + chunk.span) // chunk.steps), chunk.warps
     scratch: dict[str, Shape] = {
         "flags": (pairs,),
-        "odds_totals": (pairs, 4 if tangents else 2) if keep else (1,),
+        "block_totals": (pairs, 4 if tangents else 2) if keep else (1,),
         "kept_rows": (pairs, strips, warps, flows, blocks * BLOCK),
         "kept_units": (pairs, strips, warps, flows, blocks),
         "kept": (pairs, strips, chunks, 2 if tangents else 1, numbers, chunk.lanes) if keep else (1,),
     }
     if keep:
         below = pairs, warps, flows, blocks + 1
-        scratch |= {"odds_below": (*below, BLOCK), "below_units": below}
+        scratch |= {"block_below": (*below, BLOCK), "below_units": below}
     return scratch
 
 

@@ -1,15 +1,15 @@
-"""Plain odds with shared exponents, in Triton: what both directions of that arithmetic have in common.
+"""Block exponents, in Triton: what both directions of that arithmetic have in common.
 
-Odds are exp(value / T), so that a smooth maximum is a sum. cells.py gives each its own exponent, which is safe at every
-temperature and takes most of the time. Here what a lane computes in a block of BLOCK steps are multiples of one unit
-2^e, and what is left are products and sums. Where that could lose anything, the pair is flagged, and left to the exact
-kernels.
+A weight is exp(value / T), so that a smooth maximum is a sum. cells.py gives each its own exponent, which is safe at
+every temperature and takes most of the time. Here what a lane computes in a block of BLOCK steps are multiples of one
+unit 2^e, and what is left are products and sums. Where that could lose anything, the pair is flagged, and left to the
+exact kernels.
 
-A cell passes on its odds, to the right and downwards. With affine gaps these are the sum of three states, and it also
-passes on the odds of a gap that goes on there.
+A cell passes on its weight, to the right and downwards. With affine gaps this is the sum of three states, and it also
+passes on the weight of a gap that goes on there.
 
-Tangents of odds, by the chain rule, are in the same unit, and relative to an origin: what is held is the tangent less
-the odds times the origin, which a lane moves to a state of its own in each block. In a long alignment the tangents of
+Tangents of weights, by the chain rule, are in the same unit and relative to an origin: what is held is the tangent less
+the weight times the origin, which a lane moves to a state of its own in each block. In a long alignment the tangents of
 logarithms are large, and what counts in the end are differences between them. An origin that is farther from 0 than the
 total's tangent comes from a way that is improbable in the end; states of probable ones beside it lose digits. Where
 that may count beside the largest tangent of a marginal, or 1 / T, a pair is flagged.
@@ -34,7 +34,7 @@ without such a rise. In the end it is at least 2^LEAST_TOTAL of the largest, bec
 matches end.
 
 What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way back the
-same holds of B, the odds of all ways on from a cell, and of the ends in place of the starts; but a match's odds are
+same holds of B, the weight of all ways on from a cell, and of the ends in place of the starts; but a match's weight is
 multiplied in before a unit changes, so h is of gaps alone.
 
 With affine gaps one state may be lost beside another. Whatever it goes on to, the other reaches as well, with one gap
@@ -57,16 +57,16 @@ from shared.kernels.triton.tiles import is_inside
 BLOCK = tl.constexpr(programs.BLOCK)
 IS_INTERPRETED = tl.constexpr(knobs.runtime.interpret)  # which knows no PTX
 # what a pair's numbers must keep to, in bits
-LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
-LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
-LEAST_STATE = tl.constexpr(-102.0)  # of a cell's odds, in its block's unit, where nothing makes what is lost larger
+LARGEST_COST = tl.constexpr(27.0)  # of a gap's weight, of either sign
+LARGEST_MATCH = tl.constexpr(40.0)  # of a match's weight
+LEAST_STATE = tl.constexpr(-102.0)  # of a cell's weight, in its block's unit, where nothing makes what is lost larger
 LEVEL = tl.constexpr(8.0)  # of the largest of what a block begins with, for each row of a lane
 LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
 LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
 LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds or is passed, from one unit to the next
 SPARE = tl.constexpr(63.0)  # of the ends of a block, which may be far above its unit, and this below the total's
-LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
+LEAST_WEIGHT = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 # what rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be
 ROUNDING_OF_ORIGIN, MOST_OF_TANGENTS = tl.constexpr(6e-8), tl.constexpr(1e-5)
@@ -97,12 +97,12 @@ def repeated(value, count: tl.constexpr):
 
 
 @triton.jit
-def gap_odds(costs):
-    """The odds of a gap position that opens a gap, extends one, or turns: of a linear gap all the same."""
-    odds = ()
+def gap_weights(costs):
+    """The weight of a gap position that opens a gap, extends one, or turns: of a linear gap all the same."""
+    weights = ()
     for n in tl.static_range(3):
-        odds = odds + (costs[0][n] * tl.exp2(costs[1][n]),)
-    return odds
+        weights = weights + (costs[0][n] * tl.exp2(costs[1][n]),)
+    return weights
 
 
 @triton.jit
@@ -120,7 +120,7 @@ def is_too_steep(opened, extended, match, height: tl.constexpr):
 
 @triton.jit
 def least_state(largest, difference):
-    """The least odds of a state beside which what is lost does not count. largest: the bits of what may multiply it."""
+    """The least weight of a state beside which the loss does not count. largest: the bits of what may multiply it."""
     return tl.exp2(tl.maximum(largest, 0.0) + difference + LEAST_STATE)
 
 
@@ -378,18 +378,18 @@ def forward_unit(
 
 
 @triton.jit
-def moved_origin(odds, tangent, origin):
+def moved_origin(weights, tangent, origin):
     """An origin at which a state's tangent is 0, and how far the one before is from it."""
-    there = origin + tl.where(odds >= LEAST_ODDS, tangent / odds, 0.0)
+    there = origin + tl.where(weights >= LEAST_WEIGHT, tangent / weights, 0.0)
     return there, origin - there
 
 
 @triton.jit
-def moved(tangents, odds, away):
+def moved(tangents, weights, away):
     """A tuple of tangents relative to another origin, from which the one before is `away`."""
     moved_states = ()
-    for k in tl.static_range(len(odds)):
-        moved_states = moved_states + (tl.fma(away, odds[k], tangents[k]),)
+    for k in tl.static_range(len(weights)):
+        moved_states = moved_states + (tl.fma(away, weights[k], tangents[k]),)
     return moved_states
 
 
@@ -399,7 +399,7 @@ def forward_origin(
 ):
     """The tangents that a lane holds in a block, its origin, and how far that of the lane above is from it.
 
-    left, down, corner: the odds, in the block's unit; change: what they were multiplied by; above: as above_unit.
+    left, down, corner: the weights, in the block's unit; change: what they were multiplied by; above: as above_unit.
     """
     t_left, t_down, t_corner = times(t_left, change), times(t_down, change), t_corner * change
     origin, away = moved_origin(down[0], t_down[0], origin)
@@ -410,10 +410,10 @@ def forward_origin(
 
 @triton.jit
 def passed_on(problem: tl.constexpr, costs, matched, left, up):
-    """The values that a cell passes on to the right, and downwards: its odds first.
+    """The values that a cell passes on to the right, and downwards: its weight first.
 
-    With affine gaps also those of a gap that goes on there. Or tangents, for which the same holds. matched: the odds of
-    the match; left, up: what is passed on to the cell.
+    With affine gaps also those of a gap that goes on there. Or tangents, for which the same holds. matched: the weight
+    of the match; left, up: what is passed on to the cell.
     """
     if problem[0] == AFFINE:
         opened, extended, turned = costs
@@ -429,7 +429,7 @@ def passed_on(problem: tl.constexpr, costs, matched, left, up):
 
 @triton.jit
 def way_on(problem: tl.constexpr, costs, right, below):
-    """The odds of all ways on from a cell's match, and what the cells to the left and above are passed of them.
+    """The weight of all ways on from a cell's match, and what the cells to the left and above are passed of them.
 
     With affine gaps these are the ways on from a gap along the row, and from one along the column. right, below: what
     the cell is passed; below[0] also has the match of the cell below on the right.
@@ -449,7 +449,7 @@ def way_on(problem: tl.constexpr, costs, right, below):
 
 @triton.jit
 def state_of(problem: tl.constexpr, costs, w, diagonal, start, left, up, col):
-    """The values a cell passes on, and the factor of its match's odds w. Lanes not yet begun stay at the border."""
+    """The values a cell passes on, and the factor of its match's weight w. Lanes not yet begun stay at the border."""
     local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
     before = diagonal + start if local else diagonal
     right, down = passed_on(problem, costs, w * before, left, up)

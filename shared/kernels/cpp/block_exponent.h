@@ -1,14 +1,14 @@
-/* Plain odds with shared exponents: the arithmetic of a cell where a column's cells have one exponent in common.
+/* Block exponents: the arithmetic of a cell where a column's cells have one exponent in common.
 
-   Odds are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at
+   Weights are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at
    every temperature and takes most of the time. Here LANES columns of one row are a vector, and all cells of a column
    within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
    is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
    by which gaps down a column can make it sink within a band:
-   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; of a local alignment with
-     cheap gaps, no match's odds are so low that it or the gaps after it would count as 0, but for those that are
+   - before: a gap's weight is between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; of a local alignment with
+     cheap gaps, no match's weight is so low that it or the gaps after it would count as 0, but for those that are
      negligible as starts
    - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
      below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
@@ -17,8 +17,8 @@
      finite, and not lost in their origins, nor the temperature's gradient in its terms
    With gaps by position the first of these are known when a band or the pair is done: by_position.h. */
 
-#ifndef ODDS_H
-#define ODDS_H
+#ifndef BLOCK_EXPONENT_H
+#define BLOCK_EXPONENT_H
 
 #include "cell.h"
 
@@ -30,7 +30,7 @@ constexpr Real ROOM = 102 + LEVEL;
 constexpr double LARGEST_STEP = 102;   // bits that a state may lose from column to column: 24 less than would make it 0
 constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
-constexpr double LARGEST_COST = 27;    // bits of a gap's odds, of either sign
+constexpr double LARGEST_COST = 27;    // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr double LARGEST_LOSS = -52;    // bits of a probability, before a step of at most 2^28
 constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
@@ -91,9 +91,9 @@ alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
 
 /* exp(s / T) of similarities. Relative error 1e-7, and 4e-8 for each bit; 0 up to `least`, of NaN NaN, and not finite or
    negative where it is too large: then the pair is not valid. */
-class MatchOdds {
+class MatchWeight {
  public:
-  explicit MatchOdds(double bits_per_unit)
+  explicit MatchWeight(double bits_per_unit)
       : scale_(all(Real(bits_per_unit))), least_(all(Real(double(LEAST_MATCH) / bits_per_unit))) {}
 
   INLINE Vec operator()(Vec s) const {

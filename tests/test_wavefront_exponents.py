@@ -1,6 +1,6 @@
-"""The wavefront in odds, and in logarithms where odds do not hold: both sides of each bound.
+"""The wavefront with block exponents, and in log space where they do not hold: both sides of each bound.
 
-A pair is computed in odds where odds hold in the range of float32. Whether they do depends on nothing but the pair.
+Whether they hold depends on nothing but the pair.
 """
 
 import functools
@@ -15,13 +15,13 @@ import pytest
 import torch
 from frameworks import FRAMEWORKS, Inputs, assert_parity, poison, reference_result
 
-import jax_impl.odds
-import torch_impl.odds
+import jax_impl.block_exponent
+import torch_impl.block_exponent
 from shared.alignments import recurrence_of
 from torch_impl.diagonal_layout import Memory
 
-ODDS = {"jax": jax_impl.odds, "torch": torch_impl.odds}
-IN_ODDS = [
+MODULES = {"jax": jax_impl.block_exponent, "torch": torch_impl.block_exponent}
+IN_BLOCKS = [
     ("smith_waterman", {"end": "any"}),
     ("smith_waterman", {"end": "match"}),
     ("free_gap", {}),
@@ -33,7 +33,7 @@ EVERY = pytest.mark.parametrize(
     ("framework", "problem", "options"),
     [
         pytest.param(framework, *case, marks=pytest.mark.slow if framework == "jax" and number else ())
-        for number, case in enumerate(IN_ODDS)
+        for number, case in enumerate(IN_BLOCKS)
         for framework in FRAMEWORKS
     ],
 )
@@ -67,7 +67,7 @@ def batch_of(similarity: Any, gaps: Any, temperatures: Any, problem: str, length
 
 
 def hold(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> tuple[list[bool], list[bool]]:
-    """Tell which pairs hold in odds: for their scores, and for their gradients."""
+    """Tell which pairs block exponents hold: for their scores, and for their gradients."""
     recurrence, similarity = recurrence_of(problem, options), inputs.similarity.astype(np.float32)
     if framework == "jax":
         values = {name: jnp.asarray(value, jnp.float32) for name, value in inputs.parameters.items()}
@@ -77,14 +77,14 @@ def hold(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) 
         tensors = torch.from_numpy(similarity), torch.from_numpy(inputs.lengths), values
         both = [
             function(Memory(torch.device("cpu")), *tensors, recurrence.name)[-1]
-            for function in (torch_impl.odds.scores, torch_impl.odds.gradients)
+            for function in (torch_impl.block_exponent.scores, torch_impl.block_exponent.gradients)
         ]
     return both[0].tolist(), both[1].tolist()
 
 
 @functools.cache
 def _jax_hold(recurrence: Any) -> Any:
-    functions = jax_impl.odds.scores, jax_impl.odds.gradients
+    functions = jax_impl.block_exponent.scores, jax_impl.block_exponent.gradients
     return jax.jit(lambda *own: [function(recurrence, *own)[-1] for function in functions])
 
 
@@ -98,7 +98,7 @@ def _calls(framework: str, problem: str, options: tuple[tuple[str, Any], ...]) -
 
 
 def of_similarity(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> list[np.ndarray]:
-    """Scores and the gradients with respect to similarity, which alone are computed in odds."""
+    """Scores and the gradients with respect to similarity, which alone are computed with block exponents."""
     backend = FRAMEWORKS[framework].backend
     s, *values = (
         backend.to_device(array.astype(np.float32), "cpu") for array in (inputs.similarity, *inputs.parameters.values())
@@ -121,7 +121,7 @@ def assert_right(framework: str, inputs: Inputs, problem: str, options: dict[str
 def assert_held(
     framework: str, inputs: Inputs, problem: str, options: dict[str, Any], scores: list[bool], gradients: Any = None
 ) -> None:
-    """Raise AssertionError unless these pairs hold in odds, gradients like scores by default, and all are right."""
+    """Raise AssertionError unless block exponents hold these pairs (gradients by default like scores), all right."""
     both = hold(framework, inputs, problem, options)
     assert [of_dtype[: len(scores)] for of_dtype in both] == [scores, scores if gradients is None else gradients]
     assert_right(framework, inputs, problem, options)
@@ -161,14 +161,14 @@ def test_an_island_a_thousand_columns_after_another_wins(framework):
 
 @EVERY
 def test_gaps_matches_and_growth_hold_up_to_their_bounds(framework, problem, options):
-    odds, has_gap = ODDS[framework], problem != "free_gap"
+    module, has_gap = MODULES[framework], problem != "free_gap"
     if has_gap:
-        most = odds.MOST_DECAY / (odds.BLOCK * LOG2_E)
+        most = module.MOST_DECAY / (module.BLOCK * LOG2_E)
         gaps = [-0.99 * most, -1.01 * most, 0.99 * most, 1.01 * most, -1e4]
         inputs = batch_of(np.full((5, 4, 4), 0.5), gaps, 1.0, problem)
         assert_held(framework, inputs, problem, options, [True, False, True, False, False])
     gap = -6.0 * has_gap
-    most = (odds.LARGEST_MATCH + gap * odds.BLOCK * LOG2_E) / LOG2_E
+    most = (module.LARGEST_MATCH + gap * module.BLOCK * LOG2_E) / LOG2_E
     s = np.full((3, 3, 5), -1.0)
     s[:, 1, 2] = 0.99 * most, 1.01 * most, 5 * most
     assert_held(framework, batch_of(s, gap, 1.0, problem), problem, options, [True, False, False])
@@ -177,14 +177,14 @@ def test_gaps_matches_and_growth_hold_up_to_their_bounds(framework, problem, opt
 
 
 @BOTH
-def test_a_local_alignment_above_the_least_exponent_holds_in_odds(framework):
-    least = ODDS[framework].LEAST_EXPONENT / LOG2_E
+def test_a_local_alignment_above_the_least_exponent_holds_with_block_exponents(framework):
+    least = MODULES[framework].LEAST_EXPONENT / LOG2_E
     inputs = batch_of(np.array([0.9, 1.1, 4.0])[:, None, None] * np.full((1, 1), least), -1.0, 1.0, "smith_waterman")
     assert_held(framework, inputs, "smith_waterman", ANY, [True, False, False])
 
 
 @ENDS
-def test_a_start_too_small_for_float32_that_grows_leaves_odds(framework, end):
+def test_a_start_too_small_for_float32_that_grows_leaves_block_exponents(framework, end):
     # where gaps pay, or where the ways through them are many, one that begins early wins over the good matches
     s, gaps = np.full((6, 40, 40), -100.0), np.array([1.0, 0.5, 0.5, -1.0, 1.0, 1.0])
     s[1], s[1, 0, 0], s[4], s[5] = -9000.0, -88.0, -np.inf, -1e9
@@ -198,7 +198,7 @@ def test_a_start_too_small_for_float32_that_grows_leaves_odds(framework, end):
 
 
 @BOTH
-def test_a_gradient_leaves_odds_where_it_alone_is_too_large(framework):
+def test_a_gradient_leaves_block_exponents_where_it_alone_is_too_large(framework):
     s = np.full((2, 80, 80), -np.inf)
     # from the first cell to this one there are more ways than float32 can count, and nothing begins on them
     s[0, -1, -1], s[1, 40, 40] = 1.0, 1.0
@@ -222,7 +222,7 @@ def test_growth_from_block_to_block_is_bounded_for_gradients(framework, end):
 
 
 @BOTH
-def test_ends_that_are_worth_much_less_than_states_leave_odds(framework):
+def test_ends_that_are_worth_much_less_than_states_leave_block_exponents(framework):
     # a single match is no alignment where it ends on a later one
     s = np.full((4, 8, 17), -70.0)
     s[0, 4, 0], s[1, 4, 0], s[1, 5, 0], s[2, 4, 0], s[3, 4, 0] = 10.0, 41.0, 45.0, 20.0, 36.0
@@ -243,7 +243,7 @@ def test_a_pair_has_the_same_bits_beside_one_that_does_not_hold(framework):
 
 
 @pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("problem", "options"), IN_ODDS[::2])
+@pytest.mark.parametrize(("problem", "options"), IN_BLOCKS[::2])
 def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem, options):
     # behind its lengths states go on growing
     s = np.random.default_rng(4).normal(size=(2, 120, 130))
@@ -261,7 +261,7 @@ def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem,
 @pytest.mark.parametrize("pairs", [1, 2])
 def test_torch_does_not_write_to_the_similarity(pairs):
     s = torch.ones(pairs, 4, 5)
-    for problem, options in IN_ODDS:
+    for problem, options in IN_BLOCKS:
         for call in _calls("torch", problem, tuple(options.items())):
             call(s)
     assert (s == 1).all()

@@ -63,7 +63,7 @@ STATES = {
     "a state beside a gap": ("affine", (-20 * BIT, -8 * BIT), [two_matches(8), two_matches(9)], [0, 1]),
     "a way around": ("any", -23.7 * BIT, [np.zeros((3, 3))], [1]),
     "one before a match": ("global", -15.7 * BIT, [one(39 * BIT), one(39.9 * BIT)], [0, 1]),
-    # gaps, of which there are many, that gain; from a match whose odds are 0 in float32
+    # gaps, of which there are many, that gain; from a match whose weight is 0 in float32
     "a gain": ("any", 18.7, [[[-105.0, *[FORBIDDEN] * 5, 0.0]]], [1]),
     "a small gain": ("any", 0.5, [[*[[-110.0] * 60] * 59, [*[-110.0] * 59, 0.0]]], [1]),
 }
@@ -107,7 +107,7 @@ HARD: dict[Chunk, list[tuple[float, np.ndarray]]] = {
         (-20, np.where(np.indices((17, 17)).sum(0) % 2, 30.0, -30.0)),
     ],
     CHUNKS[2]: [
-        (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their odds
+        (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their weights
         (0.7, np.full((17, 18), -3.0)),
         (-8, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
     ],
@@ -351,5 +351,5 @@ def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: Chunk):
     arrays.values[:, :-1] = gaps[:, : arrays.values.shape[1] - 1]
     scores, gradients, products = flags_of(which, arrays, chunk, direction(arrays)).T
     assert len(scores) == 1 or not (scores & gradients).all()
-    # tangents are larger, and may overflow where odds do not
+    # tangents are larger, and may overflow where the weights do not
     assert 0 <= (products - gradients).sum() <= 1

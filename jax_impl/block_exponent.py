@@ -1,8 +1,8 @@
-"""Alignments of one state in odds instead of logarithms: products and sums, with exponents shared by several cells.
+"""Alignments of one state with block exponents: products and sums in place of logarithms.
 
-A step of the wavefront takes a logarithm and three exponentials for each cell. In odds H = exp(h / T), with match odds
-w = exp(s / T) and g = exp(gap / T), all exponentials are one operation before the loop. What keeps odds in range is one
-power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals from the last state there:
+A step of the wavefront in log space takes a logarithm and three exponentials for each cell. With weights
+H = exp(h / T), w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One
+power of two 2^e for each pair and position keeps weights in range, renewed every BLOCK anti-diagonals:
 
     forward    H = w (one + q H_diagonal) + g (H_left + q H_up)    one = 2^-e, q = 2^(e of the position before - e)
     score      T log Z,  Z = sum of H over the ends
@@ -48,13 +48,13 @@ BLOCK = 5  # anti-diagonals with the same exponents
 
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:
-    """Whether alignments of this kind are computed in odds."""
+    """Whether alignments of this kind are computed with block exponents."""
     return len(recurrence.states) == 1 and not recurrence.by_position and dtype == jnp.float32
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:
     """Scores (batch,), and whether they hold."""
-    batch = OddsBatch(recurrence, s, lengths, parameters)
+    batch = BlockBatch(recurrence, s, lengths, parameters)
     _, *sums, _ = forward(batch, keep=False)
     return Ends(batch, *sums).scores()
 
@@ -63,7 +63,7 @@ def gradients(
     recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters
 ) -> tuple[tuple[Array, Array], Array]:
     """Scores (batch,) and their gradients with respect to similarity, and whether both hold."""
-    batch = OddsBatch(recurrence, s, lengths, parameters)
+    batch = BlockBatch(recurrence, s, lengths, parameters)
     states, exponents, sums, totals, entering = forward(batch, keep=True)
     ends = Ends(batch, exponents, sums, totals)
     marginals, finite = backward(batch, states, exponents, ends)
@@ -82,10 +82,10 @@ def where_they_hold(results: Arrays, hold: Array, otherwise: Callable[[], Arrays
     return jax.lax.cond(jnp.all(hold), lambda: results, replaced)
 
 
-class OddsBatch:
+class BlockBatch:
     """A batch by anti-diagonals, as in diagonal_layout, but with one position as margin on one side only.
 
-    States have it before the first position, match odds and gradients after the last. `head` and `tail` of an array
+    States have it before the first position, match weights and gradients after the last. `head` and `tail` of an array
     (P + 1) * batch are its (P * batch) first and last numbers.
     """
 
@@ -109,7 +109,7 @@ class OddsBatch:
         used_blocks = -(-(lengths.sum(1) - 1) // BLOCK)
         self.used_blocks = jnp.max(jnp.where(self.decay <= MOST_DECAY, used_blocks, 0))
         self.largest_match = jnp.exp2(LARGEST_MATCH - self.decay)
-        self.gap_odds = self.tiled(jnp.exp(gap))
+        self.gap_weights = self.tiled(jnp.exp(gap))
         # until the border is reached
         decay = jnp.clip(gap * LOG2_E, -MOST_DECAY, MOST_DECAY)
         position = self.position.astype(decay.dtype)
@@ -117,7 +117,7 @@ class OddsBatch:
         self.first_exponents = jnp.pad(begin.astype(jnp.int32), (self.pairs, 0))
         self.last = self.tiled(lengths[:, 0]) - 1, self.tiled(lengths[:, 1]) - 1
         self.across_inside = jnp.where(self.position <= self.last[0], self.last[1] + 1, 0)
-        self.match_odds = self._match_odds(s, lengths - self.border)
+        self.match_weights = self._match_weights(s, lengths - self.border)
         self.lost = jnp.zeros_like(self.empty) if self.is_global else self._lost(s, lengths, gap * LOG2_E)
 
     def tiled(self, values: Array) -> Array:
@@ -155,7 +155,7 @@ class OddsBatch:
         return d.astype(self.position.dtype) - self.position
 
     def _lost(self, s: Array, lengths: Array, gap: Array) -> Array:
-        """Whether the odds of a match are lost that may count, (batch,). gap: in bits."""
+        """Whether the weight of a match is lost that may count, (batch,). gap: in bits."""
         rows, cols = lengths.T.astype(s.dtype)
         cells, steps = jnp.log2(rows * cols), rows + cols
         growth = cells + jnp.log2(steps) + steps * jnp.maximum(1 + gap, 0)
@@ -169,16 +169,16 @@ class OddsBatch:
 
         return jax.lax.cond(jnp.any(grows), looked_for, lambda: jnp.zeros_like(grows))
 
-    def _match_odds(self, s: Array, lengths: Array) -> Array:
+    def _match_weights(self, s: Array, lengths: Array) -> Array:
         """(blocks * BLOCK + 2, (P + 1) * batch): zeros outside lengths, on the border, and behind the last position."""
         # before the batch is made innermost: less than half as many cells, and a loop that is vectorized
-        odds = exp(s / self.temperature[:, None, None], 128.0)
+        weights = exp(s / self.temperature[:, None, None], 128.0)
         # what is too large is then seen in the sum of states
-        odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)
-        odds = pin(jnp.where(inside(lengths, *s.shape[1:]), odds, 0.0))
-        odds = pin(jnp.transpose(odds, (1, 2, 0)))
+        weights = jnp.where(weights < self.largest_match[:, None, None], weights, jnp.inf)
+        weights = pin(jnp.where(inside(lengths, *s.shape[1:]), weights, 0.0))
+        weights = pin(jnp.transpose(weights, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
-        padded = jnp.pad(odds, ((self.border, 1), (self.border, width + 1 - self.across), (0, 0)))
+        padded = jnp.pad(weights, ((self.border, 1), (self.border, width + 1 - self.across), (0, 0)))
         if self.is_global:
             padded = padded.at[0, 0].set(1.0)  # where it starts
         # rows padded by one element too many, and reshaped without it, are skewed
@@ -201,11 +201,11 @@ class OddsBatch:
         return pin(jax.lax.fori_loop(0, self.positions - border, write, pin(s)))
 
 
-def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, Array]:
+def forward(batch: BlockBatch, keep: bool) -> tuple[Array, Array, Array, Array, Array]:
     """The states, BLOCK + 2 rows for each block, of which the first two are the last of the block before.
 
     keep: whether for all blocks, or for one at a time. Then the exponents (blocks, (P + 1) * batch), and sums of states
-    (blocks, P * batch) over the ends and over all cells; and if kept, the largest odds (P * batch) of matches that
+    (blocks, P * batch) over the ends and over all cells; and if kept, the largest weights (P * batch) of matches that
     continue an alignment from block to block, in the unit of the one before, to which backwards their gradients are
     brought.
     """
@@ -231,8 +231,8 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
 
         def step(k: Array, states: Array) -> Array:
             diagonal, side = row(states, base + k), row(states, base + k + 1)
-            match = batch.head(row(batch.match_odds, number * BLOCK + k)) * (one + ratio * batch.head(diagonal))
-            state = match + batch.gap_odds * (batch.tail(side) + ratio * batch.head(side))
+            match = batch.head(row(batch.match_weights, number * BLOCK + k)) * (one + ratio * batch.head(diagonal))
+            state = match + batch.gap_weights * (batch.tail(side) + ratio * batch.head(side))
             return put(states, base + k + 2, state, batch.pairs)
 
         def collected(value: Callable[[int], Array]) -> Array:
@@ -245,7 +245,7 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
             d = number * BLOCK + k
             if batch.recurrence.where == IN_THE_LAST_CELL:
                 return jnp.where(batch.is_last(d), batch.tail(row(states, base + k + 2)), 0.0)
-            return batch.head(row(batch.match_odds, d)) * ratio * batch.head(row(states, base + k))
+            return batch.head(row(batch.match_weights, d)) * ratio * batch.head(row(states, base + k))
 
         states = jax.lax.fori_loop(0, BLOCK, step, states)
         totals = put(totals, number, collected(inside))
@@ -254,7 +254,7 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
         if keep:
             unit = ratio * batch.tail(power_of_two(new_exponent - before))
             for k in range(2):
-                match = batch.head(row(batch.match_odds, number * BLOCK + k)) * batch.head(row(states, base + k))
+                match = batch.head(row(batch.match_weights, number * BLOCK + k)) * batch.head(row(states, base + k))
                 entering = jnp.maximum(entering, match * unit)
         return states, exponents, sums, totals, entering, new_exponent
 
@@ -264,19 +264,19 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
 
 
 class Ends:
-    """The end sums Z = odds * 2^exponent of each pair, from the sums of each block, and whether they hold."""
+    """The end sums Z = fraction * 2^exponent of each pair, from the sums of each block, and whether they hold."""
 
-    def __init__(self, batch: OddsBatch, exponents: Array, sums: Array, totals: Array) -> None:
+    def __init__(self, batch: BlockBatch, exponents: Array, sums: Array, totals: Array) -> None:
         self.batch = batch
         last_exponents = exponents[:, batch.pairs :]
         highest = jnp.where(sums > 0, last_exponents + _exponent(sums), -(10**6))
         # a pair without rows or columns scores 0, and has no cell for its gradient
         self.exponent = jnp.where(batch.empty, 0, batch.of_pairs(highest, jnp.max))
         scaled = jnp.where(sums > 0, sums * power_of_two(last_exponents - batch.tiled(self.exponent)[None]), sums)
-        self.odds = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
+        self.fraction = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
         steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
         self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
-        self.hold &= jnp.isfinite(self.odds) & (self.odds > 0) & (batch.decay <= MOST_DECAY)
+        self.hold &= jnp.isfinite(self.fraction) & (self.fraction > 0) & (batch.decay <= MOST_DECAY)
         if not batch.is_global:
             largest = jnp.zeros_like(self.exponent)  # of starts, and where not all of them are ends, states
             if batch.recurrence.where != ANYWHERE:
@@ -286,17 +286,17 @@ class Ends:
 
     def scores(self) -> tuple[Array, Array]:
         """Scores (batch,), and whether they hold."""
-        log = self.exponent.astype(jnp.float32) * math.log(2) + jnp.log(self.odds)
+        log = self.exponent.astype(jnp.float32) * math.log(2) + jnp.log(self.fraction)
         return self.batch.temperature * log, self.hold
 
     def gradient(self, exponents: Array) -> Array:
         """2^exponent / Z, (P * batch)."""
         difference = exponents - self.batch.tiled(self.exponent)
         # finite outside lengths too, where it is multiplied by 0
-        return power_of_two(jnp.minimum(difference, 127)) * self.batch.tiled(1 / self.odds)
+        return power_of_two(jnp.minimum(difference, 127)) * self.batch.tiled(1 / self.fraction)
 
 
-def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> tuple[Array, Array]:
+def backward(batch: BlockBatch, states: Array, exponents: Array, ends: Ends) -> tuple[Array, Array]:
     """The marginals (blocks * BLOCK, P * batch), and whether they are finite."""
     height, width = BLOCK + 2, batch.size + batch.pairs
     where = batch.recurrence.where
@@ -320,8 +320,8 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
             side, diagonal = row(gradients, k + 1), batch.tail(row(gradients, k + 2))
             if where == ON_A_LATER_MATCH:
                 diagonal = diagonal + later_ending
-            from_gap = batch.gap_odds * (batch.head(side) + following * batch.tail(side))
-            from_gap += following * batch.tail(row(batch.match_odds, d + 2)) * diagonal
+            from_gap = batch.gap_weights * (batch.head(side) + following * batch.tail(side))
+            from_gap += following * batch.tail(row(batch.match_weights, d + 2)) * diagonal
             if where != ON_A_LATER_MATCH:
                 from_gap += jnp.where(batch.inside(d) if where == ANYWHERE else batch.is_last(d), ending, 0.0)
             return put(gradients, k, from_gap)
@@ -332,7 +332,7 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
             total = (one + before) * gradient
             if where == ON_A_LATER_MATCH:
                 total += before * ending
-            return put(marginals, d, batch.head(row(batch.match_odds, d)) * total)
+            return put(marginals, d, batch.head(row(batch.match_weights, d)) * total)
 
         gradients = jax.lax.fori_loop(0, BLOCK, step, gradients)
         return gradients, jax.lax.fori_loop(0, BLOCK, matches, marginals), block_exponent
@@ -346,8 +346,8 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
     return marginals, jnp.isfinite(gradients[0, : batch.pairs])
 
 
-def _start(batch: OddsBatch, exponents: Array) -> Array:
-    """The odds of starting an alignment, (P * batch)."""
+def _start(batch: BlockBatch, exponents: Array) -> Array:
+    """The weight of starting an alignment, (P * batch)."""
     return jnp.zeros(batch.size, jnp.float32) if batch.is_global else power_of_two(-batch.tail(exponents))
 
 

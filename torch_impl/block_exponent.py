@@ -1,8 +1,8 @@
-"""Alignments of one state in odds instead of logarithms: products and sums, with exponents shared by several cells.
+"""Alignments of one state with block exponents: products and sums in place of logarithms.
 
-A step of the wavefront takes three times log(e^a + e^b) for each cell. In odds H = exp(h / T), with match odds
-w = exp(s / T) and g = exp(gap / T), all exponentials are one operation before the loop. What keeps odds in range is one
-power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals from the last state there:
+A step of the wavefront in log space takes three times log(e^a + e^b) for each cell. With weights H = exp(h / T),
+w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One power of two 2^e
+for each pair and position keeps weights in range, renewed every BLOCK anti-diagonals from the last state:
 
     forward    M = w (one + q H_diagonal)                       one = 2^-e, q = 2^(e of the position before - e)
                H = M + g (H_left + q H_up)
@@ -19,7 +19,7 @@ computed in logarithms instead; that depends on nothing but the pair.
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 
 Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
-((P + 1) * batch) with one position as margin: before the first for states, after the last for match odds and gradients.
+((P + 1) * batch) with one position as margin: before the first for states, after the last for matches and gradients.
 Rows of such an array without their end are named `diagonal`, and those without their beginning `tail`.
 """
 
@@ -52,14 +52,14 @@ IN_CACHE = 2**14
 
 
 def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
-    """Whether some of the pairs are computed in odds."""
+    """Whether some of the pairs are computed with block exponents."""
     if len(recurrence.states) > 1 or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
     return bool((_decay(values) <= MOST_DECAY).any())  # on a GPU, this and whether they hold would be waited for
 
 
 def _decay(values: Tensor) -> Tensor:
-    """The bits by which the gaps of a block change odds, (batch,); values end with the temperature."""
+    """The bits by which the gaps of a block change weights, (batch,); values end with the temperature."""
     return (values[:, :-1].sum(1) / values[:, -1]).abs() * (BLOCK * math.log2(math.e))
 
 
@@ -67,7 +67,7 @@ def scores(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrenc
     """Scores (batch,), and whether they hold."""
     results = []
     for chunk in _chunks(memory, s):
-        batch = OddsBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
+        batch = BlockBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
         results.append(Forward(batch, keep=False).scores())
     return _joined(results)
 
@@ -78,7 +78,7 @@ def gradients(
     """Scores (batch,), their gradients with respect to similarity, and whether both hold."""
     results, marginals = [], torch.empty_like(s, memory_format=torch.contiguous_format)
     for chunk in _chunks(memory, s):
-        batch = OddsBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
+        batch = BlockBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
         forward = Forward(batch, keep=True)
         scores, hold = forward.scores()
         if hold.any():
@@ -103,8 +103,8 @@ def _joined(results: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.cat(scores), torch.cat(hold)
 
 
-class OddsBatch:
-    """The match odds of some pairs, skewed, and what else a sweep needs."""
+class BlockBatch:
+    """The match weights of some pairs, skewed, and what else a sweep needs."""
 
     def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
         self.memory, self.recurrence = memory, RECURRENCES[recurrence]
@@ -120,7 +120,7 @@ class OddsBatch:
         self.size = self.positions * self.pairs
         self.blocks = -(-(self.positions + self.across - 1) // BLOCK)
         scaled_gap = gap[0] / self.temperature if gap else torch.zeros_like(self.temperature)
-        self.decay, self.gap_odds = _decay(values), self.tiled(scaled_gap.exp())
+        self.decay, self.gap_weights = _decay(values), self.tiled(scaled_gap.exp())
         position = torch.arange(self.positions)[:, None]
         begin = torch.zeros_like(position)
         if self.is_global:  # until the border is reached
@@ -136,7 +136,9 @@ class OddsBatch:
         self.last_blocks = set(((lengths.sum(0) + 2 * border - 2) // BLOCK).tolist())
         diagonals = torch.arange(self.blocks * BLOCK, dtype=s.dtype)
         self.diagonals = diagonals.view(-1, BLOCK, 1, 1).unbind()
-        self.match_odds, self.largest_match, self.lost = self._match_odds(s, lengths, scaled_gap * math.log2(math.e))
+        self.match_weights, self.largest_match, self.lost = self._match_weights(
+            s, lengths, scaled_gap * math.log2(math.e)
+        )
 
     def new(self, *shape: int) -> Tensor:
         return self.memory.new(shape, self.temperature)
@@ -156,7 +158,7 @@ class OddsBatch:
             (self.rows, self.cols, self.pairs), (diagonal + position, diagonal, 1), table.storage_offset() + begin
         )
 
-    def _match_odds(self, s: Tensor, lengths: Tensor, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _match_weights(self, s: Tensor, lengths: Tensor, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; of each pair the largest, and whether
         some are lost that may count. gap: in bits.
         """
@@ -180,10 +182,10 @@ class OddsBatch:
             if may_be_lost:
                 small = (bits >= least) & (bits < most) & (inside[:, :, None] & cols[:, None]).bool()
                 lost |= grows & small.any((1, 2))
-            odds = bits.exp2_()
-            odds.view(torch.int32).bitwise_and_(inside[:, :, None]).bitwise_and_(cols[:, None])  # padding may be NaN
-            largest.append(odds.amax((1, 2)))
-            block.copy_(odds.permute(1, 2, 0))
+            weights = bits.exp2_()
+            weights.view(torch.int32).bitwise_and_(inside[:, :, None]).bitwise_and_(cols[:, None])  # padding may be NaN
+            largest.append(weights.amax((1, 2)))
+            block.copy_(weights.permute(1, 2, 0))
         if self.is_global:
             table[0, 0] = 1.0  # where it starts
         return table.flatten(1), torch.stack(largest).amax(0), lost
@@ -218,7 +220,7 @@ class OddsBatch:
 class Powers:
     """Powers of two for each position, (P * batch) and 0 for a margin at the end: three arrays, computed together."""
 
-    def __init__(self, batch: OddsBatch) -> None:
+    def __init__(self, batch: BlockBatch) -> None:
         self.exponents = batch.integers(3, batch.size + batch.pairs).fill_(-127)
         self.result = torch.empty_like(self.exponents)
         self.scale, self.power, self.ratio = self.result.view(torch.float32)
@@ -235,12 +237,12 @@ class Powers:
 class Forward:
     """The states, from the first anti-diagonal on.
 
-    keep: whether the odds of matches M are kept for all blocks (of a later match without those of a first, w one). Then
+    keep: whether the weights of matches M are kept for all blocks (of a later match without a first one's, w one). Then
     `entering` are the largest that continue an alignment from block to block, in the unit of the one before, to which
     backwards their gradients are brought.
     """
 
-    def __init__(self, batch: OddsBatch, keep: bool) -> None:
+    def __init__(self, batch: BlockBatch, keep: bool) -> None:
         self.batch, size, pairs = batch, batch.size, batch.pairs
         width, where = size + pairs, batch.recurrence.where
         states = batch.new(BLOCK + 2, width).zero_()
@@ -255,11 +257,11 @@ class Forward:
         self.sums = self.totals if where == ANYWHERE else batch.new(batch.blocks, size).zero_()
         started, continued, gap_up = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
         starts, continues = started.unbind(), continued.unbind()
-        gap, powers, before = batch.gap_odds, Powers(batch), batch.first_exponents
+        gap, powers, before = batch.gap_weights, Powers(batch), batch.first_exponents
         one, ratio = powers.power[:size], powers.ratio[:size]
         bias, addcmul, mul = torch.tensor(127 + FIRST_EXPONENT, dtype=torch.int32), torch.addcmul, torch.mul
         for number in range(batch.blocks):
-            out, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
+            out, weights = self.exponents[number], batch.match_weights[number * BLOCK : (number + 1) * BLOCK, :size]
             torch.bitwise_right_shift(next_to_last, FRACTION_BITS, out=out)
             if batch.is_global:
                 out.copy_(torch.where(out > 0, out.add_(before).sub_(bias), before))
@@ -269,12 +271,12 @@ class Forward:
             torch.neg(out[pairs:], out=powers.of_power)
             powers.compute((before, out), out)
             mul(last, powers.scale, out=first)
-            mul(odds, ratio, out=continued)
+            mul(weights, ratio, out=continued)
             mul(gap, ratio, out=gap_up)
             if batch.is_global and not number:
                 first[0, :pairs] = 2.0**FIRST_EXPONENT  # what the first cell continues
             if not batch.is_global:
-                mul(odds, one, out=started)
+                mul(weights, one, out=started)
             matches = match_blocks[number if keep else 0]
             for k in range(BLOCK):
                 match, state = matches[k], tail[k + 2]
@@ -298,7 +300,7 @@ class Forward:
         self._add_up()
 
     def _add_up(self) -> None:
-        """Z = odds * 2^exponent of each pair."""
+        """Z = fraction * 2^exponent of each pair."""
         pairs, never = self.batch.pairs, 10**6
         self.totals.view(-1, *self.batch.rows_inside.shape).mul_(self.batch.rows_inside)
         sums, exponents = self.sums.view(-1, pairs), self.exponents[:, pairs:].reshape(-1, pairs)
@@ -311,7 +313,7 @@ class Forward:
 
         self.exponent, self.reached = highest(sums)
         # finite outside lengths too, where it is multiplied by 0
-        self.odds = power_of_two((exponents - self.exponent).clamp_(max=127)).mul_(sums).sum(0)
+        self.fraction = power_of_two((exponents - self.exponent).clamp_(max=127)).mul_(sums).sum(0)
         of_states = self.exponent
         if self.sums is not self.totals:
             of_states, self.reached = highest(self.totals.view(-1, pairs))
@@ -325,14 +327,14 @@ class Forward:
         largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
         hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
         hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
-        hold &= self.odds.isfinite() & (self.odds > 0)
+        hold &= self.fraction.isfinite() & (self.fraction > 0)
         hold &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
         if not batch.is_global:
             hold &= (self.exponent > self.largest + LEAST_EXPONENT) & ~batch.lost
-        return batch.temperature * (self.exponent.to(self.odds.dtype) * math.log(2) + self.odds.log()), hold
+        return batch.temperature * (self.exponent.to(self.fraction.dtype) * math.log(2) + self.fraction.log()), hold
 
 
-def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
+def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     """The marginals (blocks * BLOCK, P * batch), in the memory of the matches, and whether they are finite."""
     size, pairs, where = batch.size, batch.pairs, batch.recurrence.where
     gradients = batch.new(BLOCK + 2, size + pairs).zero_()
@@ -340,8 +342,8 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     first, last, rows = gradients[:2], gradients[BLOCK:], gradients[:BLOCK, :size]
     continued, ends, gap_down = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
     continues, end_rows = continued.unbind(), ends.unbind()
-    gap, powers = batch.gap_odds, Powers(batch)
-    exponent, inverse = batch.tiled(forward.exponent), (batch.rows_inside / forward.odds).flatten()
+    gap, powers = batch.gap_weights, Powers(batch)
+    exponent, inverse = batch.tiled(forward.exponent), (batch.rows_inside / forward.fraction).flatten()
     ending, later_ending, following = powers.power[:size], powers.power[pairs:], powers.ratio[pairs:]
     later, addcmul, mul = forward.exponents[-1], torch.addcmul, torch.mul
     for number in reversed(range(batch.blocks)):
@@ -350,7 +352,7 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
         powers.compute((block_exponents[pairs:], later[pairs:]), block_exponents)
         ending.mul_(inverse)
         mul(first, powers.scale, out=last)
-        mul(batch.match_odds[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)
+        mul(batch.match_weights[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)
         mul(gap, following, out=gap_down)
         ends_here: Sequence[Tensor] | None = end_rows
         if where == ON_A_LATER_MATCH:
@@ -376,7 +378,7 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
             gradient.addcmul_(continues[k], tail[k + 2])
         matches = forward.matches[begin : begin + BLOCK]
         if where == ON_A_LATER_MATCH:
-            started = batch.match_odds[begin : begin + BLOCK, :size] * power_of_two(-block_exponents[pairs:])
+            started = batch.match_weights[begin : begin + BLOCK, :size] * power_of_two(-block_exponents[pairs:])
             matches.mul_(rows + ending).addcmul_(started, rows)
         else:
             matches.mul_(rows)

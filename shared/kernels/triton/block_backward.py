@@ -1,15 +1,13 @@
-"""The backward kernel in plain odds, in Triton: the probabilities of matches, or their tangents.
+"""The backward kernel with block exponents, in Triton: the probabilities of matches, or their tangents.
 
 A chunk is computed again from what the forward kernel has left of it, and then walked back through in registers. B of a
-cell are the odds of all ways on from it, so that a match's probability is the share of its odds times B in the total.
+cell is the weight of all ways on from it; a match's probability is the share of its weight times B in the total.
 """
 
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of, summed
-from shared.kernels.triton.gradients import clear_outside, store_values
-from shared.kernels.triton.odds import (
+from shared.kernels.triton.block_exponent import (
     BLOCK,
     LEAST_CHANGE,
     LEVEL,
@@ -25,7 +23,7 @@ from shared.kernels.triton.odds import (
     forward_origin,
     forward_unit,
     from_lane,
-    gap_odds,
+    gap_weights,
     joined_columns,
     least_factor,
     least_state,
@@ -42,6 +40,8 @@ from shared.kernels.triton.odds import (
     warp_and_place,
     way_on,
 )
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of, summed
+from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
@@ -54,7 +54,7 @@ def kept_loaded(kept, at, lane, lanes: tl.constexpr, states: tl.constexpr, heigh
     for n in tl.static_range(states * (height + 1) + 1):
         numbers = numbers + (tl.load(first_kept + n * lanes),)
     left: tl.constexpr = states * height
-    # the odds of the last row are the same to the right and downwards
+    # the weights of the last row are the same to the right and downwards
     down = (numbers[left - states],) + numbers[left : left + states - 1]
     return numbers[:left], down, numbers[left + states - 1], numbers[left + states]
 
@@ -111,28 +111,28 @@ def below_loaded(all_sent, at, t0, own_cols, has_below, none, states: tl.constex
         "t_similarity",
         "lengths",
         "values",
-        "odds_totals",
+        "block_totals",
         "flags",
         "kept_rows",
         "kept_units",
         "kept",
-        "odds_below",
+        "block_below",
         "below_units",
         "d_similarity",
         "d_values",
     ],
 )
-def odds_backward_kernel(
+def block_backward_kernel(
     similarity,
     t_similarity,
     lengths,
     values,
-    odds_totals,
+    block_totals,
     flags,
     kept_rows,
     kept_units,
     kept,
-    odds_below,
+    block_below,
     below_units,
     d_similarity,
     d_values,
@@ -173,9 +173,9 @@ def odds_backward_kernel(
     all_rows, all_cols = size_of(has_lengths, length, width, pair, rows, cols)
     given_up = tl.load(flags + pair) != 0
     own_rows, own_cols = tl.where(given_up, 0, all_rows), tl.where(given_up, 0, all_cols)
-    odds = gap_odds(costs)
+    weights = gap_weights(costs)
     bits, inverse_t = match[0], match[2]
-    own_totals = odds_totals + pair * (4 if tangents else 2)
+    own_totals = block_totals + pair * (4 if tangents else 2)
     best, inverse = tl.load(own_totals), tl.load(own_totals + 1)
     if tangents:
         t_whole = tl.load(own_totals + 2).to(tl.float64) + tl.load(own_totals + 3)
@@ -200,7 +200,7 @@ def odds_backward_kernel(
     sent_blocks = all_blocks + 1
     of_sent = (pair * warps + warp) * flows * sent_blocks
     of_below = (pair * warps + (warp + 1) % warps) * flows * sent_blocks
-    all_kept, all_sent = (kept_rows, kept_units, all_blocks), (odds_below, below_units, sent_blocks)
+    all_kept, all_sent = (kept_rows, kept_units, all_blocks), (block_below, below_units, sent_blocks)
     of_t_sent, of_t_below = of_sent + states * sent_blocks, of_below + states * sent_blocks
 
     zero = tl.zeros([lanes], real)
@@ -335,7 +335,7 @@ def odds_backward_kernel(
                         w = tl.exp2(tl.where(is_cell, input_columns[r][k] * bits, float("-inf")))
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         to_right, down, with_start = state_of(
-                            problem, odds, w, d, start, slice_of(left, r, states), down, col
+                            problem, weights, w, d, start, slice_of(left, r, states), down, col
                         )
                         fresh, of_column = fresh + to_right, of_column + (w,)
                         of_before = of_before + (d if ends_on_match else with_start,)
@@ -344,7 +344,7 @@ def odds_backward_kernel(
                             t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
                             t_to_right, t_down, t_with_start = tangent_of(
                                 problem,
-                                odds,
+                                weights,
                                 w,
                                 t_match,
                                 with_start,
@@ -397,7 +397,7 @@ def odds_backward_kernel(
                 unit_below = of_lane_below(unit, last_unit, place, group)
                 factor = tl.exp2(unit_below - unit)
                 bad = bad | (least_factor(least_of_block, factor, unit_below) < LEAST_CHANGE)
-                end_odds = tl.exp2(0.0 - unit)
+                end_weight = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
                 half = tl.floor(power * 0.5)
                 scale, b_scale = tl.exp2(half), tl.exp2(power - half) * inverse
@@ -407,7 +407,7 @@ def odds_backward_kernel(
                 if tangents:
                     both = down_origins[b].to(tl.float64) + origin
                     less = (both - t_whole).to(real)  # what is left of large numbers may be small
-                    t_end, t_start = end_odds * (0.0 - origin), start * (0.0 - down_origins[b])
+                    t_end, t_start = end_weight * (0.0 - origin), start * (0.0 - down_origins[b])
                     t_to_send = (t_sent,)
                 for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
                     below = times(of_lanes_below(sent, from_below, k, place, group), factor)
@@ -419,16 +419,16 @@ def odds_backward_kernel(
                     for r in tl.static_range(height - 1, -1, -1):
                         is_cell = is_inside(t0 - skew + k, widths[r])
                         w = matches[k][r]
-                        here, along, up = way_on(problem, odds, right[r], below)
+                        here, along, up = way_on(problem, weights, right[r], below)
                         if tangents:
-                            t_here, t_along, t_up = way_on(problem, odds, t_right[r], t_below)
+                            t_here, t_along, t_up = way_on(problem, weights, t_right[r], t_below)
                         if kind == LOCAL_ANY:
-                            here += end_odds
+                            here += end_weight
                             if tangents:
                                 t_here += t_end
                         elif not local:
                             is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
-                            here += tl.where(is_last, end_odds, 0.0)
+                            here += tl.where(is_last, end_weight, 0.0)
                             if tangents:
                                 t_here += tl.where(is_last, t_end, 0.0)
                         # 0 from the end of the row on; before its first cell what that has, which is looked at below
@@ -444,7 +444,7 @@ def odds_backward_kernel(
                             if tangents:
                                 t_along, t_up = t_here, t_here
                         # a match that an alignment may end on counts its end as well
-                        with_end = here + end_odds if ends_on_match else here
+                        with_end = here + end_weight if ends_on_match else here
                         onward, d = w * with_end, before[k][r]
                         if tangents:
                             t_with_end = t_here + t_end if ends_on_match else t_here
@@ -461,10 +461,10 @@ def odds_backward_kernel(
                             seen += of_cell
                         least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
                         of_column = (of_cell,) + of_column
-                        below = passed_up(kind, odds, up, right_match[r])
+                        below = passed_up(kind, weights, up, right_match[r])
                         fresh, fresh_match = (along,) + fresh, (onward,) + fresh_match
                         if tangents:
-                            t_below = passed_up(kind, odds, t_up, t_right_match[r])
+                            t_below = passed_up(kind, weights, t_up, t_right_match[r])
                             t_fresh, t_fresh_match = (t_along,) + t_fresh, (t_onward,) + t_fresh_match
                     right, right_match, sent = fresh, fresh_match, below
                     made = (of_column,) + made
@@ -478,12 +478,12 @@ def odds_backward_kernel(
                 if warps > 1:  # one that has gone beyond the first column
                     is_sent = is_sent & (at >= 0 - BLOCK)
                 for n in tl.static_range(states):
-                    of_number = odds_below + ((of_sent + n * sent_blocks + 1) * BLOCK + at)
+                    of_number = block_below + ((of_sent + n * sent_blocks + 1) * BLOCK + at)
                     from_lane(of_number + lane * 0, is_sent, in_step(to_send[1:], n))
                 tl.store(below_units + (of_sent + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
                 if tangents:
                     for n in tl.static_range(states):
-                        of_number = odds_below + ((of_t_sent + n * sent_blocks + 1) * BLOCK + at)
+                        of_number = block_below + ((of_t_sent + n * sent_blocks + 1) * BLOCK + at)
                         from_lane(of_number + lane * 0, is_sent, in_step(t_to_send[1:], n))
                     tl.store(below_units + (of_t_sent + 1 + at // BLOCK) + lane * 0, origin, mask=is_sent)
             written = ()
@@ -505,12 +505,12 @@ def odds_backward_kernel(
             for r in tl.static_range(height):
                 bad = bad | ~(tl.abs(t_right[r]) < float("inf"))
         for n in tl.static_range(states):
-            of_number = odds_below + ((of_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
+            of_number = block_below + ((of_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
             tl.store(of_number + lane * 0, sent[n], mask=lane == 0)
         tl.store(below_units + of_sent + lane * 0, unit, mask=lane == 0)
         if tangents:
             for n in tl.static_range(states):
-                of_number = odds_below + ((of_t_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
+                of_number = block_below + ((of_t_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
                 tl.store(of_number + lane * 0, t_sent[n], mask=lane == 0)
             tl.store(below_units + of_t_sent + lane * 0, origin, mask=lane == 0)
         # the last lane reads what the first one has left

@@ -1,4 +1,4 @@
-"""The native kernels in plain odds with shared exponents, on both sides of each bound of what these can hold.
+"""The native kernels with block exponents, on both sides of each bound of what these can hold.
 
 In float32, against the same kernels in float64, which have an exponent per cell and are proved elsewhere.
 """
@@ -29,7 +29,7 @@ BY_POSITION = pytest.mark.parametrize(
     ("problem", "options", "names"), [TURNS[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in TURNS[1:])]
 )
 BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
-CALLS = 4  # in Given.results that try plain odds
+CALLS = 4  # in Given.results that try block exponents
 BIT = np.log(2)
 
 
@@ -79,7 +79,7 @@ def uniform() -> tuple[np.ndarray, np.ndarray]:
 
 
 @KINDS
-def test_ordinary_input_is_held_by_plain_odds(problem, options, globins, uniform):
+def test_ordinary_input_is_held_by_block_exponents(problem, options, globins, uniform):
     assert assert_right(problem, options, uniform[0], -1.0, lengths=uniform[1]) == 0
     for gap in (-1.0, -3.0, -11.0):
         most = int((problem, gap) == ("needleman_wunsch", -11.0))  # one call for one pair, on CPUs without AVX-512
@@ -87,7 +87,7 @@ def test_ordinary_input_is_held_by_plain_odds(problem, options, globins, uniform
 
 
 @BY_POSITION
-def test_ordinary_gaps_by_position_are_held_by_plain_odds(problem, options, names, uniform):
+def test_ordinary_gaps_by_position_are_held_by_block_exponents(problem, options, names, uniform):
     chance = random()
     for similarity, lengths in (some_globins(5), uniform):
         for least in (-1.0, -4.0):
@@ -184,7 +184,7 @@ BOUNDS = {
     # of a column that each row takes higher, while the one before it stays where it is
     "neighbouring columns 56 bits apart": (low((40, 50), 0.0, "0 20 40, 1 20 45, 2 20 50"), -26.0, True),
     "neighbouring columns further apart": (low((40, 50), 0.0, "0 20 50, 1 20 100, 2 20 110"), -26.0, False),
-    "starts of the least odds where gaps are cheap": (low((120, 120), -101.0, "119 119 0.0"), 0.0, False),
+    "starts of the least weight where gaps are cheap": (low((120, 120), -101.0, "119 119 0.0"), 0.0, False),
     # so many that together they count, where a gap and its two places in an order are worth 1.01
     "many starts": (low((2000, 2000), -100.1, "1999 1999 -15.0"), -701 / 1024 / BIT, False),
     "a total below the start of an alignment": (low((40, 50), -10.0), -1.4, True),
@@ -226,7 +226,7 @@ STEEP = {
     "a share of two high units": (LOCAL, (8, 20), NONE, -0.05, "2 8 45, 3 9 45, 4 10 80"),
     "a short alignment's place": (LOCAL, (17, 270), NONE, -1.0, "1 269 60, 8 269 80"),
     # so many orders of gaps lead from the first cell to the last but one
-    "no alignment comes to its odds backwards": (LOCAL, (100, 100), NONE, 0.0, "99 99 1, 98 98 1"),
+    "no alignment comes to its weight backwards": (LOCAL, (100, 100), NONE, 0.0, "99 99 1, 98 98 1"),
     "nor to those of a gap's states": (AFFINE, (100, 100), NONE, 0.0, "99 99 1, 98 98 1"),
 }
 
@@ -323,7 +323,7 @@ def test_a_gap_down_a_column_does_not_hide_what_alone_may_turn(penalize_turns):
     ("match", "usual", "one", "is_held"),
     [
         *((0.0, -1.0, bits, abs(bits) < 27) for bits in (-26.5, -27.5, 26.5, 27.5, -1e9)),
-        # starts of the least odds count where one gap is cheap
+        # starts of the least weight count where one gap is cheap
         *((-101.0, -4.0, bits, bits < 0) for bits in (-4.0, 0.0)),
     ],
 )
@@ -387,7 +387,7 @@ def narrower(request) -> Iterator[None]:
         pytest.skip("vectors of other lengths are those of x86-64")
     flag, kinds = NARROWER[request.param]
     flags = "-O1", "-w", flag
-    names = tuple(name for name in cpp.PASSES if name != "best")  # which computes in no odds
+    names = tuple(name for name in cpp.PASSES if name != "best")  # which has no weights
     with pytest.MonkeyPatch.context() as patch:
         for problem, options in NARROWER_KINDS[:kinds]:
             kind = cpp.call_of(problem, options).kind

@@ -1,11 +1,10 @@
-"""The forward kernel in plain odds, in Triton: scores or their tangents and, on request, what the way back begins its
-chunks with."""
+"""The forward kernel with block exponents, in Triton: scores or their tangents and, on request, what each chunk of the
+way back begins with."""
 
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
-from shared.kernels.triton.odds import (
+from shared.kernels.triton.block_exponent import (
     BLOCK,
     LARGEST_COST,
     LARGEST_MATCH,
@@ -26,7 +25,7 @@ from shared.kernels.triton.odds import (
     forward_origin,
     forward_unit,
     from_lane,
-    gap_odds,
+    gap_weights,
     is_too_steep,
     least_state,
     moved,
@@ -36,6 +35,7 @@ from shared.kernels.triton.odds import (
     times,
     warp_and_place,
 )
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
@@ -49,7 +49,7 @@ def keep_numbers(to, numbers, lanes: tl.constexpr):
 
 @triton.jit
 def is_beyond(highest_match, lowest, largest_gap, difference):
-    """Whether a match's bits or a state's odds are more or less than may be."""
+    """Whether a match's bits or a state's weight is more or less than may be."""
     least = least_state(tl.maximum(highest_match, largest_gap), difference)
     return ~(highest_match <= LARGEST_MATCH) | (lowest < least)
 
@@ -62,20 +62,20 @@ def is_beyond(highest_match, lowest, largest_gap, difference):
         "lengths",
         "values",
         "scores",
-        "odds_totals",
+        "block_totals",
         "flags",
         "kept_rows",
         "kept_units",
         "kept",
     ],
 )
-def odds_forward_kernel(
+def block_forward_kernel(
     similarity,
     t_similarity,
     lengths,
     values,
     scores,
-    odds_totals,
+    block_totals,
     flags,
     kept_rows,
     kept_units,
@@ -125,7 +125,7 @@ def odds_forward_kernel(
     rise = (largest_gap + 1) * (own_rows + own_cols).to(real)
     spared = tl.where(rise > LARGEST_RISE, -1.0, 0.0)  # the unit up to which states may be small
     own_rows, own_cols = tl.where(fits, own_rows, 0), tl.where(fits, own_cols, 0)
-    odds = gap_odds(costs)
+    weights = gap_weights(costs)
     bits, inverse_t = match[0], match[2]
 
     tiling: tl.constexpr = (lanes, group, delay, height, steps)
@@ -162,7 +162,7 @@ def odds_forward_kernel(
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
-        left, down, corner, unit = begun(kind, odds[0], border, row, real, height)
+        left, down, corner, unit = begun(kind, weights[0], border, row, real, height)
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
         next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, tiling)
@@ -238,7 +238,9 @@ def odds_forward_kernel(
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         col = t0 - skew + k
-                        right, down, before = state_of(problem, odds, w, d, start, slice_of(left, r, states), down, col)
+                        right, down, before = state_of(
+                            problem, weights, w, d, start, slice_of(left, r, states), down, col
+                        )
                         v = right[0]
                         least = tl.minimum(least, tl.where(is_cell, v, 1.0))
                         if kind == LOCAL_ANY:
@@ -253,7 +255,7 @@ def odds_forward_kernel(
                             t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
                             t_right, t_down, _t_before = tangent_of(
                                 problem,
-                                odds,
+                                weights,
                                 w,
                                 t_match,
                                 before,
@@ -337,7 +339,7 @@ def odds_forward_kernel(
     tl.store(scores + pair, score.to(real))
     tl.store(flags + pair, tl.where(good, 0, 1))
     if keep:
-        own_totals = odds_totals + pair * (4 if tangents else 2)
+        own_totals = block_totals + pair * (4 if tangents else 2)
         tl.store(own_totals, highest_top + exponent_of(whole))
         tl.store(own_totals + 1, tl.exp2(exponent_of(whole)) / whole)
         if tangents:
