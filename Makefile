@@ -50,9 +50,9 @@ gpu:
 .venv/installed: pyproject.toml constraints.txt
 	python3 -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'
 	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,learning]'
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
 .venv/installed-for-cuda: .venv/installed
-	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,learning,cuda]'
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,cuda]'
 	touch $@

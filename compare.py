@@ -201,7 +201,8 @@ def _list(settings: Settings) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Run the command line as a program, and exit."""
     codecs.register_error("in-ascii", in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -217,3 +218,7 @@ if __name__ == "__main__":
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         exit_code = 141
     sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    run()

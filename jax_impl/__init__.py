@@ -10,12 +10,20 @@ Every function works under jax.jit, jax.grad and jax.vmap, any of them in any or
 
 from typing import Any
 
-import jax
+try:
+    import jax
+
+    from shared.alignments import ALIGNMENTS
+except ImportError as error:
+    import pathlib
+    import runpy
+
+    words = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
+    raise words["explained"](error, __name__, "jax") from None
 
 from jax_impl.alignment import absent_on, align
 from jax_impl.best_alignment import best_alignment
 from jax_impl.expected_alignment import hessian_vector_product, marginals
-from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in KEPT.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for child processes
+    if "not slow" in (config.getoption("markexpr") or "") and shutil.which("c++"):  # `make test-all` has -O3
+        os.environ.setdefault("CXX", str(Path(__file__).with_name("quick_compiler.sh")))
     # on a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces
     if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

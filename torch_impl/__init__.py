@@ -11,9 +11,17 @@ differentiated twice. The variants with the scan operator work under autograd, t
 
 from typing import Any
 
-import torch
+try:
+    import torch
 
-from shared.alignments import ALIGNMENTS
+    from shared.alignments import ALIGNMENTS
+except ImportError as error:
+    import pathlib
+    import runpy
+
+    words = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
+    raise words["explained"](error, __name__, "torch") from None
+
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 from torch_impl.alignment import absent_here, align

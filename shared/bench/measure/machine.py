@@ -40,17 +40,19 @@ def _cpu_name() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the running code, with "-dirty" when files but for results differ from it; None outside of one."""
-    here = Path(__file__).parent
+    """The commit of the running code, with "-dirty" when files but for results differ from it; None outside of its
+    own checkout."""
+    root = Path(__file__).resolve().parents[3]
     status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:
         commit, changed = (
-            subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
-            for arguments in (("rev-parse", "HEAD"), status)
+            subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout
+            for arguments in (("rev-parse", "HEAD", "--show-prefix"), status)
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit.strip() + ("-dirty" if changed.strip() else "")
+    commit, *prefix = commit.split()  # the prefix is where this is in another project's checkout
+    return None if prefix else commit + ("-dirty" if changed.strip() else "")
 
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

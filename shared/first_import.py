@@ -1,0 +1,22 @@
+"""Why a framework's package cannot be imported, in words.
+
+The packages run this file by its path, because the `shared` that Python finds may be the user's.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def explained(error: ImportError, package: str, framework: str) -> ImportError:
+    """Return the error to raise in place of one from a package's first imports: of its framework, and of `shared`."""
+    ours, spec = Path(__file__).resolve().parent, find_spec("shared")
+    places = (spec.submodule_search_locations or [spec.origin]) if spec else []
+    theirs = [place for place in places if place and Path(place).resolve() != ours]
+    if theirs:
+        return ImportError(
+            f"{package} needs the package shared in {ours}, but Python finds {theirs[0]} first: rename that one, or "
+            f"put {ours.parent} before its folder in sys.path, as PYTHONPATH does"
+        )
+    if framework in str(error):
+        return ModuleNotFoundError(f"{package} needs {framework} ({error}): install it, or the extra [{framework}]")
+    return error
