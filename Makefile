@@ -49,6 +49,7 @@ gpu:
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'
+	@echo 'installing JAX, PyTorch and their tools into .venv: on Linux some gigabytes, unless pip finds the CPU build of PyTorch (README.md)'
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@

@@ -90,7 +90,11 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 LENGTHS = np.full((3, 2), 4, np.int32)
 TENSOR = torch.from_numpy(LENGTHS)
 EXACT = ["backward", "forward"]
-ALL = [*EXACT, "block_backward", "block_forward"]
+ALL = sorted([*EXACT, "block_backward", "block_forward"])
+
+
+def forwards(kernels: list[str]) -> list[str]:
+    return [name for name in kernels if "forward" in name]
 
 
 @pytest.fixture(autouse=True)
@@ -146,7 +150,7 @@ def test_jax_exports_calls_for_gpus_from_a_machine_without_one(problem, by_posit
 
     # pairs that those with block exponents flag are left to the exact ones
     every = EXACT if by_position else ALL
-    assert launched(score, s) == every[1::2]
+    assert launched(score, s) == forwards(every)
     assert launched(jax.grad(score), s) == launched(descent, s) == every  # in the loop's body
     assert launched(jax.grad(curve), s) == sorted(every * 2)
     assert launched(lambda s: jax_impl.best_alignment(function, s, LENGTHS, **gaps), s) == ["best"]
@@ -159,7 +163,7 @@ def test_no_pairs_are_no_launch(shape):
     def score(s: Any, gap: Any) -> Any:
         return jax_impl.smith_waterman(s, gap=gap).sum()
 
-    for function, names in ((score, ALL[1::2]), (jax.grad(score), ALL)):
+    for function, names in ((score, forwards(ALL)), (jax.grad(score), ALL)):
         assert launched(function, jnp.ones(shape), jnp.ones(shape[0])) == (names if shape[0] else [])
 
 

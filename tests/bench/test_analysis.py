@@ -167,7 +167,7 @@ def test_a_quiet_run_has_two_lines_and_its_reasons_notes_and_absences():
     quiet = [GATE, "20 samples, of which none is dropped"]
     limit = ended(case("jax", "fused"), "limit", "> 120 s")
     absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
-    missing = {"torch": "PyTorch is not installed (No module named 'torch')"}
+    missing = {"torch": "PyTorch cannot be imported: No module named 'torch'"}
     assert lines_of(STEADY) == quiet
     assert lines_of(WRONG, FAILED, limit, STEADY, notes=["a note"], absent=absent, missing=missing) == [
         f"WRONG: JAX wavefront score: {WRONG.reason}",
@@ -176,7 +176,7 @@ def test_a_quiet_run_has_two_lines_and_its_reasons_notes_and_absences():
         *quiet,
         "a note",
         "absent: JAX scan_cond score: it cannot",
-        "PyTorch was not measured: PyTorch is not installed (No module named 'torch')",
+        "PyTorch was not measured: PyTorch cannot be imported: No module named 'torch'",
     ]
 
 

@@ -100,7 +100,7 @@ def test_the_commit_is_dirty_only_if_code_has_changed(monkeypatch: pytest.Monkey
     result.parent.mkdir()
     code.write_text("one\n")
     result.write_text("one\n")
-    monkeypatch.setattr(machine_module, "__file__", str(code))
+    monkeypatch.setattr(machine_module, "_ROOT", tmp_path)
     git("init", "-q")
     git("add", "code.py", "results")
     git("commit", "-q", "-m", "one")
@@ -110,6 +110,9 @@ def test_the_commit_is_dirty_only_if_code_has_changed(monkeypatch: pytest.Monkey
     assert re.fullmatch(r"[0-9a-f]{40,64}", clean) and machine()["git_commit"] == clean
     code.write_text("two\n")
     assert machine()["git_commit"] == f"{clean}-dirty"
+    with monkeypatch.context() as patch:
+        patch.setattr(machine_module, "_ROOT", result.parent)  # as in an environment within another checkout
+        assert machine()["git_commit"] is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine()["git_commit"] is None  # without git
 

@@ -411,7 +411,7 @@ class FakeWorker:
             raise self.do_not_start.pop(0)
 
     def ask(self, *_: Any, **__: Any) -> Reply:
-        self.asked += 1
+        self.commands += 1
         self.compiler_start_seconds = 0.5
         return Reply("ok")
 
@@ -449,7 +449,7 @@ def test_a_worker_that_has_ended_is_replaced_and_noted_unless_it_was_stopped(sta
         run.ask("cold", TORCH)
         started[-1].alive = False
         assert run.running(TORCH) is None
-    assert [worker.asked for worker in started] == [2, 1, 1]
+    assert [worker.commands for worker in started] == [2, 1, 1]
     assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
     run.record.notes.clear()
     run.stop()  # after its last case

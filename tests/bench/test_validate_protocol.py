@@ -34,7 +34,7 @@ class FakeProtocol:
         commands = [start.command for start in labels.values()]
         slowdown = float(commands[1][-1]) if commands[1] else 0.0
         settings = record.settings
-        self.asked.append((bool(slowdown), settings))
+        self.runs.append((bool(slowdown), settings))
         factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else slowdown)
         for framework in settings.frameworks:
             for variant in settings.variants or ():
@@ -51,11 +51,11 @@ def validated(monkeypatch: pytest.MonkeyPatch, protocol: FakeProtocol, *argument
 def test_every_case_is_compared_with_itself_by_the_protocol_that_users_get(monkeypatch):
     protocol = FakeProtocol()
     assert validated(monkeypatch, protocol, "--runs", "3", "--power-runs", "2") == 0
-    assert [(slowed, settings.seed, settings.variants, settings.budget) for slowed, settings in protocol.asked] == [
+    assert [(slowed, settings.seed, settings.variants, settings.budget) for slowed, settings in protocol.runs] == [
         *((False, seed, ("wavefront", "fused"), 100.0) for seed in range(3)),
         *((True, seed, ("fused",), 450.0) for seed in range(2)),
     ]
-    for _, settings in protocol.asked:
+    for _, settings in protocol.runs:
         fields_given = {name: getattr(settings, name) for name in ("input", "variants", "budget", "threads", "seed")}
         assert settings == replace(Settings(), **fields_given)
 

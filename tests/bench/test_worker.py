@@ -50,10 +50,10 @@ def test_a_framework_that_is_missing_broken_or_without_the_device_says_so(monkey
         assert event["event"] == "unavailable" and event["device_problem"]
         assert event["reason"].startswith(f"{name} ") and "sees no cuda device (" in event["reason"]
     (event,) = said(monkeypatch, None)
-    assert event["reason"].startswith("JAX is not installed (") and not event["device_problem"]
+    assert event["reason"].startswith("JAX cannot be imported: ") and not event["device_problem"]
     monkeypatch.setattr("importlib.import_module", fail)
     (event,) = said(monkeypatch, None)
-    assert event["reason"] == "JAX cannot be imported (no memory)" and not event["device_problem"]
+    assert event["reason"] == "JAX cannot be imported: no memory" and not event["device_problem"]
 
 
 def test_a_compiler_that_a_user_s_function_disables_is_a_failure(tmp_path: Path):

@@ -14,6 +14,7 @@ import psutil
 
 from shared.bench.measure.clock import timed
 
+_ROOT = Path(__file__).resolve().parents[3]
 # bytes: larger than the caches of any current CPU, over all threads together; and how often they are copied
 _STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
 _CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
@@ -42,11 +43,12 @@ def _cpu_name() -> str:
 def git_commit() -> str | None:
     """The commit of the running code, with "-dirty" when files but for results differ from it; None outside of its
     own checkout."""
-    root = Path(__file__).resolve().parents[3]
     status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:
         commit, changed = (
-            subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout
+            subprocess.run(
+                ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=10, check=True
+            ).stdout
             for arguments in (("rev-parse", "HEAD", "--show-prefix"), status)
         )
     except (OSError, subprocess.SubprocessError):

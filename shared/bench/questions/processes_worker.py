@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -124,7 +125,9 @@ class Leader(OnShard):
         count = str(len(cores) + 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
-        listener = Listener(family="AF_UNIX", backlog=len(cores))
+        # the path of a socket has at most 104 characters
+        place = tempfile.mkdtemp(dir=None if len(tempfile.gettempdir()) < 64 else "/tmp")
+        listener = Listener(f"{place}/meeting", "AF_UNIX", len(cores))
         self._workers: list[Worker] = []
         for index, shard_cores in enumerate(cores, 1):
             special = (f"{__name__}:OnShard", shard_cores, str(index), count, address, str(listener.address))
@@ -135,6 +138,8 @@ class Leader(OnShard):
             self._workers.append(worker)
         super().__init__("0", count, address, "", backend, folder, send)
         self._others = [listener.accept() for _ in cores]
+        listener.close()
+        os.rmdir(place)
         for worker in self._workers:
             worker.wait_until_ready()
         self._threads = ThreadPoolExecutor(len(cores))

@@ -47,8 +47,7 @@ def serve(
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
     except Exception as error:  # an import may fail in many ways, for want of memory too
-        how = "is not installed" if isinstance(error, ModuleNotFoundError) else "cannot be imported"
-        send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} {how} ({error})")
+        send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} cannot be imported: {error}")
         return
     commands = (executor or Commands)(backend, folder, send)  # first: processes that compute together join before
     backend.limit_memory(device, memory)

@@ -19,6 +19,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -35,14 +37,12 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # of them reads errno, at floating-point flags or at the sign of a zero.
 FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 LINK_FLAGS = {"library": ("-shared",), "program": (), "object": ("-r", "-nostdlib")}
-# what a library takes on one core, to be announced
-COMPILE_SECONDS = 3
 # a hung compiler is no better than none
 COMPILE_TIMEOUT_SECONDS = 900
 # a wait for another process's build; after it, at worst both compile the same
 LOCK_TIMEOUT_SECONDS = 300
 
-_announced = False
+_has_announced = False
 
 
 class Absent(RuntimeError):
@@ -250,7 +250,6 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
     log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join((*compiler, *flags)))
     with tempfile.TemporaryDirectory(prefix=_unfinished(target), dir=path.parent) as name:
         folder = Path(name)
-        _announce(path.parent)
 
         def compile_source(source: Path | Target) -> Path:
             if isinstance(source, Target):
@@ -259,24 +258,29 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
             _write(target, written, compiler, (*flags, "-c", str(source)))
             return written
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with _announced(path.parent), ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_source, (*target.sources, *target.objects)))
         unfinished = folder / path.name
         _write(target, unfinished, compiler, (*flags, *LINK_FLAGS[target.makes], *map(str, objects)))
         os.replace(unfinished, path)
 
 
-def _announce(folder: Path) -> None:
-    """Say on a terminal, once, why the first call takes so long; not where the log says it already."""
-    global _announced
-    if _announced or log.isEnabledFor(logging.INFO) or sys.stderr is None or not sys.stderr.isatty():
+@contextlib.contextmanager
+def _announced(folder: Path) -> Iterator[None]:
+    """Say in a line, once, why the first call takes so long, and how long; not where the log says it already."""
+    global _has_announced
+    if _has_announced or log.isEnabledFor(logging.INFO) or sys.stderr is None:
+        yield
         return
-    _announced = True
+    _has_announced, start = True, time.monotonic()
     home = os.path.expanduser("~")
     place = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
-    per_library = f"each once, about {COMPILE_SECONDS} s; kept in {place}"
-    text = f"compiling alignment kernels for this CPU, as they are called ({per_library})"
-    print(text, file=sys.stderr, flush=True)
+    text = f"compiling alignment kernels for this CPU, each at its first call, once (kept in {place}): the first took"
+    print(text, end=" ", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print(f"{time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def _unfinished(target: Target) -> str:
