@@ -47,7 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First a long file that calls no native kernel, while the other process compiles them; then the next longest."""
-    first = ("test_interpreted.py", "test_transform_matrix.py")
+    first = (
+        "test_interpreted.py",
+        "test_transform_matrix.py",
+        "test_whole_runs.py",
+        "test_parity.py",
+        "test_native.py",
+    )
     items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
 
 

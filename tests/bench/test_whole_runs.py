@@ -265,6 +265,7 @@ def test_a_resumed_run_tries_again_what_failed_and_nothing_else(faulty: SimpleNa
     assert faulty.after.environment["settings"] == {"jax_x": "1"}
 
 
+@pytest.mark.slow
 def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

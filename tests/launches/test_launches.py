@@ -33,7 +33,10 @@ def compiler() -> Iterator[Compiler]:
     assert (FAKE.fake_contexts(), FAKE.fake_capture_mode()) == (0, 0), "a call has to leave a thread as it was"
 
 
-@pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman_affine", ("gap_extend",))])
+@pytest.mark.parametrize(
+    ("problem", "by_position"),
+    [pytest.param("free_gap", (), marks=pytest.mark.slow), ("smith_waterman_affine", ("gap_extend",))],
+)
 def test_a_program_reaches_the_gpu_as_its_kernels_take_it(problem: str, by_position: tuple[str, ...]):
     """The way from program to driver, with Triton's machine code; matrices so large that strides need 64 bits."""
     fake_gpu.compile_with(jax_calls._find)
