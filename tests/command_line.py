@@ -55,10 +55,7 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def run_compare(
-    *arguments: str,
-    folders: tuple[Path, ...] = (),
-    cwd: Path = ROOT,
-    python: tuple[str, ...] = (COMPARE,),
+    *arguments: str, folders: tuple[Path, ...] = (), cwd: Path = ROOT, python: tuple[str, ...] = (COMPARE,)
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end. python: what Python executes."""
     command = [sys.executable, *python, *arguments]

@@ -61,10 +61,7 @@ class Result(NamedTuple):
     largest: np.ndarray | None = None  # max|h| of each pair, which only the reference knows
 
 
-FRAMEWORKS = {
-    "jax": Framework(jax_impl, jax_impl.backend),
-    "torch": Framework(torch_impl, torch_impl.backend),
-}
+FRAMEWORKS = {"jax": Framework(jax_impl, jax_impl.backend), "torch": Framework(torch_impl, torch_impl.backend)}
 _RANGES = {"gap": (-2.0, 0.5), "gap_open": (-3.0, 0.5), "gap_extend": (-2.0, 0.5), "temperature": (0.5, 2.0)}
 PROBLEMS = {
     name: Problem({parameter: _RANGES[parameter] for parameter in alignment.parameters}, tuple(alignment.all_options()))
@@ -167,12 +164,7 @@ def run(
 
 
 def run_function(
-    framework: str,
-    score: Callable[..., Any],
-    inputs: Inputs,
-    dtype: str,
-    how: str = "eager",
-    device: str = "cpu",
+    framework: str, score: Callable[..., Any], inputs: Inputs, dtype: str, how: str = "eager", device: str = "cpu"
 ) -> Result:
     """`run` for any function with the signature score(similarity, lengths, **parameters)."""
     backend = FRAMEWORKS[framework].backend

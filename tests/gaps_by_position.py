@@ -76,11 +76,7 @@ def directions_of(inputs: Inputs, names: tuple[str, ...]) -> list[Values]:
 
 
 def products(
-    framework: str,
-    score: Callable[..., Any],
-    inputs: Inputs,
-    directions: list[Values],
-    dtype: str = "float64",
+    framework: str, score: Callable[..., Any], inputs: Inputs, directions: list[Values], dtype: str = "float64"
 ) -> list[Values]:
     """Return the Hessian times each direction: the gradients of (first derivatives · direction)."""
     backend = FRAMEWORKS[framework].backend

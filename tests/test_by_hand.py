@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch._dynamo
 from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, Inputs, ragged, run
+from native_calls import others_slow
 
 import jax_impl
 import torch_impl
@@ -94,11 +95,7 @@ def test_a_batch_has_the_bits_of_its_pairs_by_fused(problem, options, dtype, fra
                 np.testing.assert_array_equal(together.gradients[name][place], gradient, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("problem", "options"),
-    [pytest.param(*case, marks=[pytest.mark.slow] * (number % 3 > 0)) for number, case in enumerate(OPTIONS)],
-    ids=str,
-)
+@pytest.mark.parametrize(("problem", "options"), others_slow(OPTIONS, 0, 3, 6), ids=str)
 def test_both_frameworks_have_the_same_bits_by_fused(problem, options):
     inputs = ragged(9, 14, problem=problem)
     results = [run(framework, inputs, "float32", "fused", problem=problem, **options) for framework in FRAMEWORKS]

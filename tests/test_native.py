@@ -387,6 +387,39 @@ def test_the_sanitizers_find_nothing_but_a_planted_fault(kind):
         run_python(script, path, kind, "fault", **environment)
 
 
+LATE_TEAM = """
+import ctypes, time
+from native_calls import Given, many
+
+late, calls = 0.003, []
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+def parallel(run, argument, threads, flags):
+    calls.append(time.monotonic())
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run)(argument)
+    time.sleep(late)  # as OpenMP waits for a thread that a busy machine does not run
+
+
+openmp = ctypes.cast(parallel, ctypes.c_void_p).value
+call = Given("smith_waterman", *many("smith_waterman", "float32", pairs=64), threads=2, openmp=openmp)
+scores, end = call.new()[0], time.monotonic() + 0.3
+while time.monotonic() < end:
+    call.run("score", scores)
+assert len(calls) < 6 and all(b - a > 0.02 for a, b in zip(calls, calls[1:])), calls  # every 20, 40, 80 ms
+late = 0.0
+time.sleep(0.5)
+before = len(calls)
+for _ in range(9):
+    call.run("score", scores)
+assert len(calls) == before + 9
+"""
+
+
+def test_openmp_is_avoided_for_a_while_after_it_kept_a_call_waiting():
+    run_python("-c", LATE_TEAM)
+
+
 def test_a_library_refuses_kinds_gaps_and_sizes_that_it_does_not_know():
     similarity, score, values = np.zeros((1, 3, 3), np.float32), np.empty(1, np.float32), np.ones((1, 3), np.float32)
     packed = np.frombuffer(cpp.pack_gaps(*(similarity.ctypes.data, 9, 0, 0, 0) * 2), np.uint8)

@@ -135,10 +135,7 @@ def through_float32(similarity: Any, lengths: Any, **parameters: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("framework", "faulty", "dtype", "seen"),
-    [
-        ("torch", leaking_padding, "float32", "similarity"),
-        ("jax", through_float32, "float64", "score"),
-    ],
+    [("torch", leaking_padding, "float32", "similarity"), ("jax", through_float32, "float64", "score")],
 )
 def test_parity_sees_a_faulty_function(framework, faulty, dtype, seen):
     with jax_impl.backend.precision(dtype), pytest.raises(AssertionError, match=f"^{seen}"):

@@ -31,10 +31,7 @@ def forbidden(by_position: bool) -> Inputs:
     return Inputs(similarity, lengths, parameters, np.linspace(-1, 1.5, 8))
 
 
-FAST = (
-    *(("torch", name) for name in (*BY_HAND, "diagonal_loop")),
-    *(("jax", name) for name in ("fused", "vmap")),
-)
+FAST = (*(("torch", name) for name in (*BY_HAND, "diagonal_loop")), *(("jax", name) for name in ("fused", "vmap")))
 # PyTorch compiles batch_loop for each pair by itself
 RUNGS = [
     (*which, by_position)

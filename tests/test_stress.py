@@ -59,9 +59,7 @@ def float32(values: Any) -> np.ndarray:
 
 
 GAPS = st.one_of(
-    st.sampled_from([0.0, 1.0, -1.0, -1e4]),
-    st.floats(-1, 1),
-    st.floats(-4, 4).map(lambda exponent: -(10.0**exponent)),
+    st.sampled_from([0.0, 1.0, -1.0, -1e4]), st.floats(-1, 1), st.floats(-4, 4).map(lambda exponent: -(10.0**exponent))
 )
 LENGTHS = st.one_of(
     st.just((ROWS, COLS)),

@@ -1,11 +1,15 @@
 /* Helper threads: of OpenMP, or of a pool that is kept between calls, since to start one costs more than a small batch. The
-   libraries of a process share the pool, as each has a single pass. */
+   libraries of a process share the pool, as each has a single pass.
+
+   OpenMP waits for all of its threads, those too that have no work and that a busy machine does not run for milliseconds.
+   Nobody waits for a thread of the pool that has not begun. So where OpenMP has waited long, the pool takes its place. */
 
 #include "threads.h"
 
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <chrono>
@@ -21,15 +25,20 @@ namespace alignment {
 namespace {
 
 using Work = std::function<void()>;
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
 
 /* For so long a thread asks again and again for what it waits for: to fall asleep and be woken takes 30 to 100
    microseconds, and more on a core that has slept. It gives its core to whoever wants it. */
-constexpr std::chrono::microseconds PATIENCE(200);
+constexpr microseconds PATIENCE(200);
+/* A wait for OpenMP's idle threads that is too long; and for how long it is then avoided, at first and at most: twice as
+   long each time that it is tried again and waits again. */
+constexpr microseconds LONG_WAIT(500), AVOIDED_FIRST(20000), AVOIDED_MOST(1000000);
 
 template <class Condition>
 void wait_awake(const Condition &holds) {
-  const auto end = std::chrono::steady_clock::now() + PATIENCE;
-  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const auto end = Clock::now() + PATIENCE;
+  while (!holds() && Clock::now() < end) std::this_thread::yield();
 }
 
 /* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
@@ -44,6 +53,16 @@ class Helpers {
     return used_;
   }
   static void share(void *with) { used_ = static_cast<Helpers **>(with); }
+
+  /* Whether OpenMP is not to be waited for now, because it has kept a call waiting not long ago. */
+  bool avoid_openmp() const { return Clock::now().time_since_epoch() < Clock::duration(avoided_until_); }
+
+  void openmp_has_waited(Clock::duration waited) {
+    const Clock::duration last(avoided_for_), most = AVOIDED_MOST;
+    const Clock::duration next = waited < LONG_WAIT ? Clock::duration(0) : std::min(most, last.count() ? 2 * last : AVOIDED_FIRST);
+    avoided_for_ = next.count();
+    avoided_until_ = (Clock::now().time_since_epoch() + next).count();
+  }
 
  private:
   struct Call {
@@ -125,6 +144,7 @@ class Helpers {
   std::condition_variable wake_;
   std::deque<Call *> calls_;
   std::atomic<size_t> open_{0};  // how many these are
+  std::atomic<Clock::rep> avoided_for_{0}, avoided_until_{0};
   int64_t threads_ = 0;
 };
 
@@ -135,19 +155,29 @@ void run_in_openmp(Parallel openmp, int64_t count, const Work &work) {
     const Work &work;
     std::fenv_t environment;
     std::atomic<int64_t> left;
-  } region{work, {}, {count + 1}};
+    std::atomic<Clock::rep> first, last;  // when threads began with the work, and when they were through with it
+  } region{work, {}, {count + 1}, {0}, {0}};
   std::fegetenv(&region.environment);
   auto run = [](void *argument) {
     Region &region = *static_cast<Region *>(argument);
     if (region.left.fetch_sub(1) <= 0) return;
+    Clock::rep now = Clock::now().time_since_epoch().count(), none = 0;
+    region.first.compare_exchange_strong(none, now);
     std::fenv_t before;
     std::fegetenv(&before);
     std::fesetenv(&region.environment);
     region.work();
     std::fesetenv(&before);
+    now = Clock::now().time_since_epoch().count();
+    Clock::rep last = region.last;
+    while (last < now && !region.last.compare_exchange_weak(last, now)) {
+    }
   };
+  const auto begin = Clock::now();
   // in all that there are: OpenMP ends those that a smaller team does not need
   openmp(run, &region, 0, 0);
+  const Clock::duration worked(region.last - region.first);
+  (*Helpers::shared())->openmp_has_waited(Clock::now() - begin - worked);
 }
 
 }  // namespace
@@ -155,7 +185,7 @@ void run_in_openmp(Parallel openmp, int64_t count, const Work &work) {
 void run_with_helpers(Parallel openmp, int64_t count, void (*run)(const void *), const void *given) {
   const Work work = [=] { run(given); };
   if (count <= 0) return work();
-  if (openmp) return run_in_openmp(openmp, count, work);
+  if (openmp && !(*Helpers::shared())->avoid_openmp()) return run_in_openmp(openmp, count, work);
   Helpers::run(count, work);
 }
 
