@@ -1,6 +1,7 @@
 """The packages as they are installed: one framework alone, beside a user's folder of the same name, from a wheel."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -54,8 +55,7 @@ def test_a_line_says_which_framework_or_whose_folder_is_in_the_way(package: str,
         said = run("script.py", cwd=tmp_path, path=[ROOT], expected=1).splitlines()[-1]
         found = tmp_path / theirs.removesuffix("/__init__.py")
         assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {found} first" in said
-        (tmp_path / theirs).unlink()
-        (tmp_path / "shared").is_dir() and (tmp_path / "shared").rmdir()
+        shutil.rmtree(tmp_path / "shared", ignore_errors=True)
 
 
 @pytest.mark.slow
@@ -66,18 +66,8 @@ def test_a_wheel_has_every_file_and_answers_from_another_folder(tmp_path: Path):
     for name in [*tracked.decode().split(), "pyproject.toml", "README.md", "LICENSE"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--quiet",
-        "install",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        str(site),
-    ]
-    subprocess.run([*pip, str(source)], check=True)
+    options = "--quiet --no-deps --no-build-isolation --target"
+    subprocess.run([sys.executable, "-m", "pip", "install", *options.split(), site, source], check=True)
     assert [name for name in tracked.decode().split() if not (site / name).exists()] == []
     options = "--input random --size 6x7 --batch 3 --variant wavefront --framework torch --quick --workers 1 --rounds 2"
     said = run("-m", "compare", *options.split(), cwd=elsewhere, path=[site])
