@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
         if request.json and request.json not in request.record_files:
-            with contextlib.suppress(OSError):  # what is wrong is said next
+            with contextlib.suppress(OSError):  # check_outputs reports it
                 request.json.mkdir(exist_ok=True)
         check_outputs(request.outputs, read, request.force)
         if request.list:
@@ -96,7 +96,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
             seconds_left, budget_of_one = end - time.monotonic(), record.settings.budget
-            if begun and 0.95 * budget_of_one > seconds_left:  # the questions before took a little more than their own
+            if begun and 0.95 * budget_of_one > seconds_left:  # earlier ones took a little more
                 why = f"it takes {budget_of_one:g} s of the budget, {max(0.0, seconds_left):.0f} s are left"
                 print_error(f"not asked: {record.settings.question}: {why}")
                 continue
@@ -134,9 +134,9 @@ def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         question = QUESTIONS[record.settings.question]
-        answer = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
-        with contextlib.closing(answer) as lines:
-            measure(question.plan(record.settings), record, lines, keep)
+        progress = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
+        with contextlib.closing(progress):
+            measure(question.plan(record.settings), record, progress, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:

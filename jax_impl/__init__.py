@@ -60,7 +60,7 @@ def smith_waterman(
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
-            similarity's shape: by position, what a gap adds that steps into the cell (i, j), along either axis.
+            similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
             score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
@@ -106,8 +106,8 @@ def smith_waterman_affine(
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
-            (batch,). Or one of similarity's shape: by position, what it adds where it steps into the cell (i, j).
-        gap_extend: added for each further position; the same, by position or not whatever gap_open is.
+            (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
+        gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
             meet are counted in one order, not in two or more.
@@ -185,8 +185,8 @@ def needleman_wunsch(
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
-            similarity's shape: by position, what a gap adds that steps into the cell (i, j), along either axis; gaps
-            along the border then cost nothing.
+            similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
+            gaps along the border then cost nothing.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 

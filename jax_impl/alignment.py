@@ -85,7 +85,7 @@ def _why_not(name: str, similarity: Any, platform: str) -> str | None:
     if name != "fused":
         return None
     reason = why_not(similarity, platform)
-    if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
+    if reason and platform == "cpu" and not cpp_binding.loaded():  # the reason concerns every call
         ABSENT[name] = reason
     return reason
 

@@ -26,9 +26,9 @@ def best_alignment(
     """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
 
     Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
-    up to 2^24. Of equally good alignments it is one, which walking back from its end is the first in this order: of
-    ends by row, then column; in a cell to start, to come from the diagonal, from the left, from above; with an affine
-    gap from a match, from a gap along the row, from one along the column.
+    up to 2^24. Ties are broken in a fixed order, from the end backwards: the end with the lowest row, then column; in
+    each cell, a start before the diagonal, the left and the cell above; with an affine gap, a match before a gap along
+    the row and a gap along the column.
 
     Args:
         function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
@@ -90,7 +90,7 @@ def _kernels(platform: str, dtype: str) -> Any:
 def _converted(
     kernels: Any, call: cpp.Call, similarity: Array, lengths: Any, gaps: tuple[Any, ...]
 ) -> tuple[Array, Array]:
-    temperature = np.ones(())  # which the kernels have a place for
+    temperature = np.ones(())  # ignored, but the kernels expect a value
     return _best(kernels, call, similarity, *converted(similarity, lengths, (*gaps, temperature)))
 
 

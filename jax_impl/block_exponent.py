@@ -11,9 +11,9 @@ power of two 2^e for each pair and position keeps weights in range, renewed ever
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
 float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
-alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. What
-is too small for float32 is looked for beforehand, where gaps may make it grow. A pair for which this does not hold is
-computed in logarithms instead; that depends on nothing but the pair.
+alignment's exponents never go below 0, where an alignment starts. Overflow is checked after the sweep. Weights that
+underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
+logarithms instead, whatever the other pairs of the batch are.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 """

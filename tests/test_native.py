@@ -408,11 +408,15 @@ while time.monotonic() < end:
     call.run("score", scores)
 assert len(calls) < 6 and all(b - a > 0.02 for a, b in zip(calls, calls[1:])), calls  # every 20, 40, 80 ms
 late = 0.0
-time.sleep(0.5)
-before = len(calls)
-for _ in range(9):
+while time.monotonic() < end + 30:  # a busy machine may make it wait indeed
+    before = len(calls)
     call.run("score", scores)
-assert len(calls) == before + 9
+    call.run("score", scores)
+    if len(calls) == before + 2:
+        break
+    time.sleep(0.02)
+else:
+    raise AssertionError(calls)
 """
 
 

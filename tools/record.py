@@ -36,6 +36,7 @@ RECORDS = {
     "--python torch=.venvs/torch-2.13/bin/python --workers 6 --budget 900",
     "cpu-transforms": "transforms --budget 3600",
     "cpu-bridge": "bridge --budget 900",
+    "cpu-soft-dtw": "speed --problem docs/soft_dtw.py",
     "cpu-regression": "speed --problem linear_regression --budget 600",
     "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",

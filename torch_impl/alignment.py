@@ -163,7 +163,7 @@ def _chosen(
         kind = cpp.call_of(function_name, options).kind
         pass_name = kernel_pass(call, similarity, parameters.values())
         reason = why_not(similarity, kind, pass_name, bool(by_position))
-        if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
+        if reason and not is_on_gpu(similarity) and cpp.why_absent():  # the reason concerns every call
             ABSENT["fused"] = reason
         return reason
 
@@ -203,7 +203,7 @@ def _by_engine(
     single = s.ndim == 2
     if single:
         s, sizes, values, gaps = s[None], sizes[None], values[None], [gap[None] for gap in gaps]
-    # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
+    # before the batch axis is removed: torch.func.vmap over an empty axis cannot multiply 0-dimensional tensors
     results = call(s, sizes, values, gaps)
     valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
     results = (results * valid).to(arguments.result_dtype)

@@ -28,9 +28,9 @@ def best_alignment(
     """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
 
     Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
-    up to 2^24. Of equally good alignments it is one, which walking back from its end is the first in this order: of
-    ends by row, then column; in a cell to start, to come from the diagonal, from the left, from above; with an affine
-    gap from a match, from a gap along the row, from one along the column.
+    up to 2^24. Ties are broken in a fixed order, from the end backwards: the end with the lowest row, then column; in
+    each cell, a start before the diagonal, the left and the cell above; with an affine gap, a match before a gap along
+    the row and a gap along the column.
 
     Args:
         function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
@@ -59,7 +59,7 @@ def best_alignment(
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
     """
     name, gaps, options = checks.best_alignment_call(torch_impl, function, parameters)
-    temperature = {"temperature": 1.0}  # which the kernels have a place for
+    temperature = {"temperature": 1.0}  # ignored, but the kernels expect a value
     result = plain_call(_plain, name, options, similarity, lengths, gaps | temperature, str)
     if result is not None:
         return result

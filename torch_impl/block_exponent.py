@@ -12,9 +12,9 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
 float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
-alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. What
-is too small for float32 is looked for beforehand, where gaps may make it grow. A pair for which this does not hold is
-computed in logarithms instead; that depends on nothing but the pair.
+alignment's exponents never go below 0, where an alignment starts. Overflow is checked after the sweep. Weights that
+underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
+logarithms instead, whatever the other pairs of the batch are.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 
@@ -64,7 +64,7 @@ def _decay(values: Tensor) -> Tensor:
 
 
 def scores(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> tuple[Tensor, Tensor]:
-    """Scores (batch,), and whether they hold."""
+    """Scores (batch,), and a mask (batch,) of the pairs for which they are valid."""
     results = []
     for chunk in _chunks(memory, s):
         batch = BlockBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
@@ -75,7 +75,7 @@ def scores(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrenc
 def gradients(
     memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (batch,), their gradients with respect to similarity, and whether both hold."""
+    """Scores (batch,), their gradients with respect to similarity, and a mask (batch,) of the valid pairs."""
     results, marginals = [], torch.empty_like(s, memory_format=torch.contiguous_format)
     for chunk in _chunks(memory, s):
         batch = BlockBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
@@ -237,9 +237,9 @@ class Powers:
 class Forward:
     """The states, from the first anti-diagonal on.
 
-    keep: whether the weights of matches M are kept for all blocks (of a later match without a first one's, w one). Then
-    `entering` are the largest that continue an alignment from block to block, in the unit of the one before, to which
-    backwards their gradients are brought.
+    keep: whether the weights of matches M are kept for all blocks (with ON_A_LATER_MATCH without the start term w one).
+    `entering` is then the largest sum of M in the first two anti-diagonals of a block, in the exponent of the block
+    before it: the backward pass converts the gradients of these cells to that exponent.
     """
 
     def __init__(self, batch: BlockBatch, keep: bool) -> None:
@@ -320,7 +320,7 @@ class Forward:
         self.largest = of_states.clamp(min=0)  # of states and starts
 
     def scores(self) -> tuple[Tensor, Tensor]:
-        """Scores (batch,), and whether they hold."""
+        """Scores (batch,), and a mask (batch,) of the pairs for which they are valid."""
         batch = self.batch
         last_exponents, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
         steps = (last_exponents - before).abs_().mul_(self.reached.view_as(last_exponents))
@@ -387,8 +387,8 @@ def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     return forward.matches, gradients[0, :pairs].isfinite()
 
 
-def unless_they_hold(hold: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
-    """The results, those of the pairs that do not hold replaced by otherwise(*tensors) of these pairs."""
+def replace_invalid(hold: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
+    """The results, with those of pairs where `hold` is False replaced by otherwise(*tensors of these pairs)."""
     if not hold.all():
         failing = (~hold).nonzero()[:, 0]
         for result, result_otherwise in zip(results, otherwise(*(tensor[failing] for tensor in tensors)), strict=True):

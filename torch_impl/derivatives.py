@@ -34,7 +34,7 @@ from torch_impl.transforms import (
     is_recorded,
     is_traced,
     levels_of,
-    nothing_at_work,
+    no_transform_active,
     under_derivative_transform,
     under_forward_mode,
 )
@@ -76,10 +76,10 @@ def scores_of(
 
 
 def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Tensor:
-    """Scores under torch.compile, where a Function has a first derivative only, and neither vmap nor jvp.
+    """Scores under torch.compile, which supports only first derivatives of a Function and neither its vmap nor its jvp.
 
-    It would silently drop a second derivative. So of torch.func.grad's levels the last sees a linear
-    function, whose coefficients are the gradients at the level below; the Function has to be differentiated there.
+    It would silently drop a second derivative. So the innermost level of torch.func.grad gets a function that is linear
+    in its inputs; its coefficients are the gradients at the level below, where the Function is differentiated.
     """
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
@@ -197,7 +197,7 @@ def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) 
     tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
     and gaps alone, their tangents are left out, and the result is that of s alone.
     """
-    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or nothing_at_work()):
+    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or no_transform_active()):
         return _Tangents.forward(engine, text, with_values, *tensors)
     return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, with_values, *tensors)
 

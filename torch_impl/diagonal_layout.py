@@ -175,7 +175,7 @@ class DiagonalBatch:
             for chunk in self.chunks:
                 scaled = gap_costs[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
                 if name != SIMILARITY:
-                    # or NaN where no gap can step would be overlooked
+                    # so that a NaN gap makes the pair NaN, even in a cell that no gap can step into
                     self.temperature = self.temperature + 0 * scaled.clamp_(max=-self.lowest).amax(0)
         self.s = cells[SIMILARITY]
         self.terms = {**cells, **self.scaled}
@@ -306,8 +306,10 @@ def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple
     return list(groups.items())
 
 
-def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
-    """Call the function with a Memory, the others and the tensors; on a CPU with single-threaded operators.
+def run_single_threaded(
+    function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False
+) -> Any:
+    """Call function(memory, *others, *tensors), on a CPU with single-threaded operators.
 
     graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
 

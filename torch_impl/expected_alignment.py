@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-Of the variants that have operators for it, each is one call of an operator: see `operator_calls`.
+With a variant that has operators for them, each is a single operator call: see `operator_calls`.
 """
 
 import functools
@@ -32,7 +32,7 @@ from torch_impl.transforms import (
     in_transform,
     is_exporting,
     is_traced,
-    nothing_at_work,
+    no_transform_active,
     under_forward_mode,
 )
 
@@ -62,7 +62,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         return scores.sum()
 
     check_function(function)
-    if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check
+    if not (no_transform_active() and is_plain_similarity(similarity)):  # which needs no check
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
             return of_own_pairs(functools.partial(marginals, function), similarity, lengths, **parameters)
@@ -71,7 +71,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         # in forward mode too: a leaf of autograd's would have no tangent
         if not is_exporting() and (in_transform() or is_traced(similarity) or under_forward_mode()):
             return torch.func.grad(total)(similarity)
-    result = at_once(operator_calls.marginals, function, similarity, lengths, parameters)
+    result = try_operators(operator_calls.marginals, function, similarity, lengths, parameters)
     if result is not None:
         return result
     if is_exporting():
@@ -108,7 +108,7 @@ def hessian_vector_product(
         RuntimeError: the function's variant cannot be differentiated twice where it is called.
     """
     check_function(function)
-    if not (nothing_at_work() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
+    if not (no_transform_active() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
 
@@ -128,7 +128,7 @@ def hessian_vector_product(
 
             return torch.func.grad(loss)(similarity)
     call = functools.partial(operator_calls.product, vector)
-    result = at_once(call, function, similarity, lengths, parameters)
+    result = try_operators(call, function, similarity, lengths, parameters)
     if result is not None:
         return result
     again = is_any_recorded(similarity, vector, *parameters.values())
@@ -156,17 +156,17 @@ def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
     return (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
 
 
-def at_once(
+def try_operators(
     call: Callable[..., Tensor],
     function: Callable[..., Tensor],
     similarity: Tensor,
     lengths: Any,
     arguments: dict[str, Any],
 ) -> Tensor | None:
-    """The result of `call` on an alignment's operators; None if the function is no alignment of this package, or if its
-    variant has no operators here.
+    """The result of `call` on an alignment's operators, or None.
 
-    None also for arguments that the function would refuse, so that the caller calls it and gets its error.
+    None if the function is no alignment of this package, if its variant has no operators here, or if the function
+    would reject an argument: the caller then calls the function, which raises its own error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)

@@ -7,12 +7,13 @@ g = dS/dx and H = d2S/dx2, for cotangents a and A:
     marginals   g     backward: H A, one call of `product`, or of `tangents` where parameters are recorded
     product     H t   no backward
 
-torch_impl.derivatives has the same under every transform, and pays for that: a Function that torch.func may map binds
-its arguments to a signature in each call, and marginals that are the gradient of a score take a graph and a run of
-autograd's engine. From the cold caches that a large similarity leaves, this costs half a millisecond.
+torch_impl.derivatives computes the same under every transform, but more slowly: a Function with a vmap rule binds its
+arguments to a signature in each call, and marginals as the gradient of a score build a graph and run autograd's
+engine. With cold caches, as after a large similarity, this takes half a millisecond.
 
-Arguments: the operators' module, `cpp_binding`, `triton_binding` or `wavefront`; their tensors, of a batch, and the
-gaps by position; two that say which alignment it is; what gives the error text of a third derivative.
+Arguments: `operators`, which is `cpp_binding`, its DIRECT or RECORDED, `triton_binding` or `wavefront`; a batch's
+tensors and its gaps by position; `kind` and `options`, which identify the alignment (for `wavefront`: the recurrence's
+name and whether to use a CUDA graph); `text`, which returns the error message of a third derivative.
 """
 
 import functools

@@ -52,7 +52,7 @@ Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, which are inside,
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
     """The recurrence as written: cell by cell, each written into the table by functional update."""
     s, lengths = batch_last(s, lengths)
-    parameters, gaps = _apart(recurrence, parameters, cells_first)
+    parameters, gaps = _split_gaps(recurrence, parameters, cells_first)
     rows, cols, *batch = s.shape
     tables = tuple(s.new_zeros((rows + 1, cols + 1, *batch)) for _ in recurrence.states)
     ends = torch.zeros_like(s)
@@ -74,7 +74,7 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     """One Python step per anti-diagonal; the direction of the shift is known when the loop is unrolled."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
-    parameters, gaps = _apart(recurrence, parameters, _rotated)
+    parameters, gaps = _split_gaps(recurrence, parameters, _rotated)
     before, last = initial_states(recurrence, parameters, rotated, gaps)
     ends = []
     # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
@@ -118,7 +118,7 @@ def vmap(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Ten
         return vmap(recurrence, {k: v[None] for k, v in parameters.items()}, s[None], lengths[None])[0]
     each_pair = torch.func.vmap
     rotated, i, j, inside = each_pair(rotate, out_dims=(1, None, None, None))(s)  # pyright: ignore[reportArgumentType]
-    parameters, gaps = _apart(recurrence, parameters, each_pair(rotated_matrix, out_dims=1))
+    parameters, gaps = _split_gaps(recurrence, parameters, each_pair(rotated_matrix, out_dims=1))
     start = functools.partial(initial_states, recurrence)
     initial = each_pair(start, in_dims=(0, 1, 1))(parameters, rotated, gaps)
     one_step = functools.partial(_step, _select, recurrence, s.shape[1])
@@ -162,10 +162,10 @@ def sweep_of(function_name: str, variant: str, by_position: Sequence[str] = ()) 
     return plain.get(variant) or SWEEPS[variant]
 
 
-def _apart(
+def _split_gaps(
     recurrence: Recurrence, parameters: Parameters, arranged: Callable[[Tensor], Tensor]
 ) -> tuple[Parameters, Parameters]:
-    """The parameters with one value for a pair, and the gaps by position, arranged."""
+    """The parameters that have one value per pair; and the gaps by position, in the layout that `arranged` makes."""
     gaps = {name: arranged(parameters[name]) for name in recurrence.by_position}
     return {name: value for name, value in parameters.items() if name not in gaps}, gaps
 
@@ -195,7 +195,7 @@ def _select(parity: Tensor, last: States, border: tuple) -> tuple[States, States
 def _scanned(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
-    parameters, gaps = _apart(recurrence, parameters, _rotated)
+    parameters, gaps = _split_gaps(recurrence, parameters, _rotated)
     step = functools.partial(_step, pick, recurrence, len(s), parameters)
     ends = _scan(step, initial_states(recurrence, parameters, rotated, gaps), rotated, inside, gaps)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)

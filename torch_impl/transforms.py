@@ -25,18 +25,18 @@ def constant_while_compiling(function: _Function) -> _Function:
 
 
 def in_transform() -> bool:
-    """Whether torch.compile, or a transform of torch.func, is at work around this call."""
+    """Whether torch.compile, or a transform of torch.func, is active around this call."""
     return torch.compiler.is_compiling() or under_transform()
 
 
 @constant_while_compiling  # or PyTorch 2.11 takes it for true in everything that it compiles
 def is_exporting() -> bool:
-    """Whether torch.export is at work around this call."""
+    """Whether torch.export is active around this call."""
     return torch.compiler.is_exporting()
 
 
-def nothing_at_work() -> bool:
-    """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
+def no_transform_active() -> bool:
+    """Whether no compiler, tracer, torch.func transform, forward mode or dispatch mode is active around this call."""
     return not (
         in_transform()
         or forward_ad._current_level >= 0

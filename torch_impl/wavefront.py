@@ -25,7 +25,7 @@ from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
 from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl import block_exponent
 from torch_impl.derivatives import Derivatives, Engine, register_map
-from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
+from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, fill, run_single_threaded
 from torch_impl.recurrences import Parameters, Tensor
 
 
@@ -165,7 +165,9 @@ class Totals:
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
 def score(s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], recurrence: str, graph: bool) -> Tensor:
     """Scores (batch,). graph: by a CUDA graph."""
-    return alone(_score, (s, lengths, values, *gaps), recurrence, graph=graph) if len(s) else s.new_empty(0)
+    return (
+        run_single_threaded(_score, (s, lengths, values, *gaps), recurrence, graph=graph) if len(s) else s.new_empty(0)
+    )
 
 
 def _score(memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
@@ -176,7 +178,7 @@ def _score(memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: 
     if not block_exponent.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)[0]
     scores, hold = block_exponent.scores(memory, s, lengths, values, recurrence)
-    return block_exponent.unless_they_hold(hold, (scores,), in_logarithms, s, lengths, values)[0]
+    return block_exponent.replace_invalid(hold, (scores,), in_logarithms, s, lengths, values)[0]
 
 
 @score.register_fake
@@ -195,7 +197,7 @@ def gradients(
     if not len(s):
         return _new(s, values, gaps if with_values else [])
     tensors = s, lengths, values, *gaps
-    scores, d_s, d_values, *d_gaps = alone(_gradients, tensors, recurrence, with_values, graph=graph)
+    scores, d_s, d_values, *d_gaps = run_single_threaded(_gradients, tensors, recurrence, with_values, graph=graph)
     return scores, d_s, d_values, d_gaps
 
 
@@ -215,7 +217,7 @@ def _gradients(
         return in_logarithms(s, lengths, values)
     scores, d_similarity, hold = block_exponent.gradients(memory, s, lengths, values, recurrence)
     results = scores, d_similarity, torch.zeros_like(values)
-    return block_exponent.unless_they_hold(hold, results, in_logarithms, s, lengths, values)
+    return block_exponent.replace_invalid(hold, results, in_logarithms, s, lengths, values)
 
 
 def _in_logarithms(batch: DiagonalBatch, with_values: bool) -> tuple[Tensor, ...]:
@@ -261,7 +263,7 @@ def tangents(
     if not len(s):
         return _new(s, values, gaps)
     tensors = s, lengths, values, t_s, t_values, *gaps, *t_gaps
-    t_scores, t_d_s, t_d_values, *t_d_gaps = alone(_tangents, tensors, recurrence, graph=graph)
+    t_scores, t_d_s, t_d_values, *t_d_gaps = run_single_threaded(_tangents, tensors, recurrence, graph=graph)
     return t_scores, t_d_s, t_d_values, t_d_gaps
 
 

@@ -20,7 +20,7 @@ class Settings:
     device: str = "cpu"
     frameworks: tuple[str, ...] = ("jax", "torch")
     problem: str = "smith_waterman"
-    more_problems: tuple[str, ...] = ()  # whose cases stand beside those of the problem
+    more_problems: tuple[str, ...] = ()  # whose cases are measured in the same run
     variants: tuple[str, ...] | None = None
     passes: tuple[str, ...] = PROBLEMS["smith_waterman"].default_passes
     input: str = "globins"
@@ -28,7 +28,7 @@ class Settings:
     batch: int | None = None
     size: tuple[int, ...] | None = None
     sizes: tuple[tuple[int, ...], ...] | None = None  # of `growth`: each an input of its own
-    memory: int | None = None  # bytes, in which `memory` finds the largest batch; None: until it has begun, its default
+    memory: int | None = None  # bytes in which `memory` finds the largest batch; None: the default, set when it begins
     dtype: str = "float32"
     arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; the others have their defaults
     seed: int = 0

@@ -24,10 +24,10 @@ LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
-# as logarithms: how much processes of the same code differ beyond the scatter of their rounds; that scatter, where
-# fewer than so many deviations tell it
+# as logarithms: the scatter between processes of the same code, beyond that of their rounds; the scatter of rounds that
+# is assumed where fewer than _LEAST_DEVIATIONS deviations are there to estimate it
 _PROCESS, _ROUNDS, _LEAST_DEVIATIONS = 0.01, 0.1, 6
-# of a standard deviation: the median deviation of normal values; and the standard error of a median, times sqrt(n)
+# of normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / deviation
 _OF_MEDIAN_DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
 # how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
 _PRIOR, _CLIP = 2, 3.0
@@ -40,7 +40,7 @@ Count = Annotated[int, "positive"]
 class Block(NamedTuple):
     """Calls of one case that were timed one after the other, in seconds per call, to eight digits."""
 
-    worker: int  # which fresh process, counted over the run
+    worker: int  # number of the set of fresh workers (one per framework and label), counted over the run
     round: int  # which round of that worker
     calls: int
     median: Seconds

@@ -20,7 +20,7 @@ from shared.problems import Inputs
 
 SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")
-# how a reason ends if a resumed run measures what is missing
+# suffix of the reasons for which a resumed run measures a case again
 NO_ROOM = "the budget had no room for it"
 # the types of JSON, as errors name them; and a list of numbers in JSON
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
@@ -92,7 +92,7 @@ class Result:
     build_seconds: float = 0.0
     cold: list[Compilation] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
     early_seconds: Seconds | None = None  # median of a few calls right after the first, until there are blocks
-    # after each of these, seconds of the same function's first call on a new shape, a second new one, and so on
+    # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none
     warm: list[Seconds] = field(default_factory=list)  # first calls of new processes that find the caches on disk
@@ -176,7 +176,7 @@ class Record:
     kernel_lines: int = 0  # of the native kernels that both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)
-    speed: list[Seconds] = field(default_factory=list)  # of the calibration loop, once a round
+    speed: list[Seconds] = field(default_factory=list)  # of `calibration_seconds` (measure/machine.py), once a round
     gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
     generations: list[Generation] = field(default_factory=list)  # those that are complete
     seconds: float = 0.0  # that the run has taken
@@ -200,8 +200,8 @@ class Record:
         if text not in self.notes:
             self.notes.append(text)
 
-    def excuse(self, result: Result, process: int) -> None:
-        """Note that a process failed or met a limit, and keep the case: earlier processes measured it."""
+    def note_failed_process(self, result: Result, process: int) -> None:
+        """Note why a later process failed or met a limit, but keep the case as "ok": earlier processes measured it."""
         self.note(f"{result.case.title}: process {process}: {result.reason}")
         result.status, result.reason = "ok", None
 

@@ -307,7 +307,7 @@ BOTH = [case("jax", "vmap"), case("torch", "vmap")]
 
 def test_groups_have_the_fast_variants_first_and_parts_by_field():
     both = [case(name, variant) for variant in ("vmap", "fused") for name in ("jax", "torch")]
-    fused, vmap = groups_of(both, "variant", "framework", growth=2.0)
+    fused, vmap = groups_of(both, "variant", "framework", weight_ratio=2.0)
     assert [[c.name for c in part] for part in fused.parts] == [["JAX fused"], ["PyTorch fused"]]
     assert (fused.weight, vmap.weight) == (1.0, 2.0) and len(groups_of(both, "framework")[0].parts[0]) == 2
 
@@ -363,7 +363,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace) -> Timed:
         made = record(settings=Settings("threads", passes=("score",), budget=budget, **asked))
         names = itertools.product(ROUNDS, ("jax", "torch"), ("1 thread", "2 threads"))
         cases = [case(framework, variant, label=label) for variant, framework, label in names]
-        time_in_processes(run_of(made, start=0.0), groups_of(cases, "variant", growth=2.0))
+        time_in_processes(run_of(made, start=0.0), groups_of(cases, "variant", weight_ratio=2.0))
         return [cases[0].variant for cases, _ in begun], [seconds for _, seconds in begun], made
 
     return time_all

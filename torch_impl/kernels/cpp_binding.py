@@ -198,7 +198,7 @@ def _packed(
         lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
     lengths = lengths.contiguous()
     packed_gaps, in_gaps = _packed_gaps(options, gaps, t_gaps, d_gaps) if gaps else (None, None)
-    threads, layout = torch.get_num_threads(), 0
+    threads, layout = torch.get_num_threads(), 0  # ALIGNMENT_CHOOSE
     numbers = kind, options, threads, layout, pairs, rows, cols
     pointers = (
         similarity.data_ptr(),
@@ -250,4 +250,4 @@ def _check(status: int) -> None:
         raise LengthsOutside("lengths outside the matrix")
     if status == cpp.OUT_OF_MEMORY:
         raise MemoryError("out of memory in the native alignment kernel")
-    raise RuntimeError("the native alignment kernel does not know this call")
+    raise RuntimeError("internal error: the native alignment kernel rejected the call")

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_impl.expected_alignment import at_once
+from torch_impl.expected_alignment import try_operators
 from torch_impl.kernels.fused import is_on_gpu
 
 Tensor = torch.Tensor
@@ -23,14 +23,14 @@ def exact_pairs(
 ) -> Tensor:
     """Tell which pairs `fused` computes by its exact kernels, which take longer, in PyTorch as in JAX.
 
-    They are as right as the others. It takes as long as the pass: for a look at some of your batches. (On a CPU,
-    `shared.kernels.cpp.exact_pairs()` counts.)
+    Their results are as accurate as the others. The call takes as long as the pass, so use it on a few batches only.
+    (On a CPU, `shared.kernels.cpp.exact_pairs()` counts such pairs.)
 
     Args:
         function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
             functools.partial of one with keywords.
         similarity, lengths, parameters: as for that function; similarity on a CUDA device.
-        pass_name: "score" or "marginals"; of a Hessian-vector product nearly always the same pairs as of marginals.
+        pass_name: "score" or "marginals"; for a Hessian-vector product, the pairs are nearly always those of marginals.
 
     Returns:
         A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64 and for
@@ -44,9 +44,9 @@ def exact_pairs(
     if not is_on_gpu(similarity):
         raise ValueError(f"similarity must be on a CUDA device, not {getattr(similarity, 'device', 'elsewhere')}")
     with torch.no_grad():
-        flags = at_once(functools.partial(_flags, pass_name), function, similarity, lengths, parameters)
+        flags = try_operators(functools.partial(_flags, pass_name), function, similarity, lengths, parameters)
         if flags is None:
-            function(similarity, lengths, **parameters)  # what is wrong with its arguments it says itself
+            function(similarity, lengths, **parameters)  # raises its own error if an argument is invalid
             raise TypeError(
                 f"function must be an alignment of torch_impl with variant 'fused' or 'auto', not {function!r}"
             )

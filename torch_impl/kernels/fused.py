@@ -1,6 +1,6 @@
 """The variant `fused` in PyTorch: scores, gradients and tangents by one native call each, or by kernels for a GPU.
 
-torch_impl.derivatives makes of them all derivatives to second order.
+torch_impl.derivatives builds all derivatives up to second order from them.
 """
 
 import functools
@@ -20,7 +20,7 @@ from torch_impl.derivatives import scores_of
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.operator_calls import engine_of, score
-from torch_impl.transforms import constant_while_compiling, in_transform, nothing_at_work, under_forward_mode
+from torch_impl.transforms import constant_while_compiling, in_transform, no_transform_active, under_forward_mode
 
 # imported only where a GPU is used, because it imports Triton
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
@@ -75,7 +75,7 @@ def fused(
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With another call of `operator_calls` its result, (*batch, ...), which only `score` has under transforms.
+    With another `call` of `operator_calls`: its result (*batch, ...). Under a transform only `score` is allowed.
 
     A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
     """
@@ -116,7 +116,7 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tupl
 def _of_numbers(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tensor:
     numbers = tuple(float(value) for value in parameters.values())
     # not while a GPU captures a graph, which would read this memory after it has left the cache
-    if like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing():
+    if like.device.type == "cuda" and no_transform_active() and not torch.cuda.is_current_stream_capturing():
         stream = torch.cuda.current_stream(like.device).cuda_stream
         return _cached_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
     return vector_of(numbers, like.dtype, like.device).expand(*batch, -1)

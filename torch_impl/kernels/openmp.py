@@ -1,7 +1,7 @@
 """PyTorch's OpenMP, so that the native kernels run in the threads of PyTorch's own operators.
 
-After an operator these wait for the next one in a loop for a while. Between matrix products, whose threads keep all
-cores busy so, threads of another pool only wait for a core: a second one gained nothing.
+After an operator these threads spin for a while, waiting for the next one. Between matrix products they thus keep all
+cores busy, and threads of another pool would only wait for a core: a second thread gained nothing.
 """
 
 import contextlib

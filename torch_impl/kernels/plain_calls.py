@@ -16,7 +16,7 @@ from shared.alignments import names_by_position
 from shared.kernels import cpp
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
-from torch_impl.transforms import nothing_at_work
+from torch_impl.transforms import no_transform_active
 
 _LENGTHS = (torch.int32, torch.int64)
 # the parameters of up to this many pairs are cached
@@ -48,11 +48,12 @@ def plain_call(
     parameters: dict[str, Any],
     text: Callable[[], str],
 ) -> Any:
-    """The result (*batch, ...), or the results, of a call of `operator_calls`; text: the error of a third derivative.
+    """The result (*batch, ...), or tuple of results, of `call`, a function of `operator_calls`, on ordinary arguments.
 
-    None if an argument is not ordinary or wrong, or the kernel cannot be compiled: the general path then handles it.
+    None if an argument is invalid or not ordinary, or if the kernel cannot be compiled: the general path then handles
+    the call. text: returns the error message of a third derivative.
     """
-    if not (nothing_at_work() and is_plain_similarity(similarity)):
+    if not (no_transform_active() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
     if lengths is None:

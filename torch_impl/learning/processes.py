@@ -34,7 +34,7 @@ class Processes:
         return outcomes[0].result()
 
     def mean(self, value: Tensor) -> Callable[[], Tensor]:
-        """That of a number () over processes: it is begun here, and a call of the result waits for it."""
+        """The mean of a scalar over all processes: starts the all-reduce, and returns a function that waits for it."""
         total = value.clone()
         work = distributed.all_reduce(total, async_op=True)
 

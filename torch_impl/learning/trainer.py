@@ -9,7 +9,7 @@ Data-parallel, each process has a shard of the batch, and the loss is
 
     loss = Σ weight · loss of a pair / Σ weight, both sums over the pairs of all shards
 
-DistributedDataParallel averages the gradients of n processes, so that each takes those of n · its own sum / Σ weight.
+DistributedDataParallel averages the gradients of n processes, so each one differentiates n · its own sum / Σ weight.
 """
 
 import functools

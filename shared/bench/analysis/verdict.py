@@ -125,7 +125,7 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     if len(fastest) < 2:
         return Comparison(tuple(fastest.values()), None, on_device)
     first, second = fastest.values()
-    comparison = compared(first, second, on_device)  # paired rounds know better than the medians
+    comparison = compared(first, second, on_device)  # the ratio of paired rounds may contradict the order of medians
     is_reversed = comparison.ratio and comparison.ratio.value < 1
     return compared(second, first, on_device) if is_reversed else comparison
 

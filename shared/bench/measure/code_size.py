@@ -58,11 +58,11 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A name at the top of a module, or the module itself, which uses all its names; "" for what it does beside."""
+    """A top-level name of a module; a module, which uses all of these; or "MODULE.", its statements that name none."""
 
     module: str
     uses: list[str]  # dotted names, also of what is no definition of the project
-    # with the module and lines of code; none where it is imported, and of a module
+    # statement -> the (module, line) pairs of its code; empty for an imported name and for a module
     nodes: dict[ast.stmt, set[tuple[str, int]]]
 
 

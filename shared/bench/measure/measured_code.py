@@ -1,9 +1,9 @@
 """Whether the code that a record measured has changed since: a hash of it, by framework and variant.
 
-A variant's code is what the definitions of its name reach, and the C++ beside these modules; of a problem that is no
-alignment, its module. Checks of arguments, kernels for other devices and a user's own file are no part. In a statement
-the names that the project binds are numbered; others are libraries' and stay. So nothing tells two exchanged names of
-the project, a library's name that is also one of the project, or the name of an argument in a call.
+A variant's code is what the definitions of its name reach, and the C++ beside these modules; for a problem that is not
+an alignment, its module. Argument checks, kernels for other devices and a user's own file are left out. In a statement,
+names that the project binds become numbers; names of libraries stay. So the hash misses two swapped names of the
+project, a change to a name that the project shares with a library, and the name of an argument in a call.
 """
 
 import ast

@@ -42,7 +42,7 @@ class AxisQuestion(Question):
 
     axis: str  # what the points differ in
     change: str  # from the baseline: a header
-    is_over_inputs = False  # the points are the inputs, and the change is of the time for the same work
+    is_over_inputs = False  # the points are the inputs, not labels; times are scaled to the same work to be compared
     is_gain = True  # the change is baseline / point, a gain; or else point / baseline, a cost
     compares = "The faster framework"  # what the sentence on the two frameworks is about
     below: tuple[str, ...] = ()  # footnotes on the points and the change

@@ -1,7 +1,7 @@
 """What does it cost to stay in PyTorch and call JAX's kernel?
 
-JAX's variants in JAX against the same from PyTorch is the crossing; these against PyTorch's own are the choice of who
-trains a model in PyTorch.
+JAX's variants, called in JAX and from PyTorch, show what the crossing costs. Called from PyTorch, they are compared
+with PyTorch's own: the choice of whoever trains a model in PyTorch.
 """
 
 import sys
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.axis_question import AxisQuestion, Row
-from shared.bench.questions.question import Able, Cases
+from shared.bench.questions.question import AbilitiesByFramework, Cases
 from shared.bench.record import Record
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import is_precise
@@ -61,7 +61,7 @@ class Bridge(AxisQuestion):
             return []
         return super().modes(settings, variant, input_name, abilities)
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         if missing := [FRAMEWORKS[name] for name in FRAMEWORKS if name not in abilities]:
             return [], [Absence(name, "call through the bridge", f"{missing[0]} is missing") for name in abilities]
         return super().cases(settings, abilities, inputs)

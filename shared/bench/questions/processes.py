@@ -1,7 +1,7 @@
 """What do several processes gain, each with a shard of a batch, against one process on the same cores?
 
-Every case is computed by one process on all cores, by one on the cores of one of several, and by several processes on
-cores of their own, each on its shard.
+Every case is computed by one process on all cores, by one process on as many cores as each of several would have, and
+by several processes, each on its shard and on cores of its own.
 """
 
 from argparse import ArgumentTypeError
@@ -17,7 +17,7 @@ from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
-from shared.bench.questions.question import TIMING, Able, Cases
+from shared.bench.questions.question import TIMING, AbilitiesByFramework, Cases
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
 from shared.bench.run.context import Run
@@ -81,7 +81,7 @@ class Processes(AxisQuestion):
         return {(framework, _label(*point)): WorkerStart(point[1], _command(framework, *point))
                 for framework in settings.frameworks for point in points}  # fmt: skip
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         cases, absent = [], []
         problem = problem_of(settings.problem)
         where = (problem.name, settings.device, settings.dtype)

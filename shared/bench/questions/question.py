@@ -23,7 +23,7 @@ from shared.problems.problem import DATA, Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
 TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
-Able = Mapping[str, Abilities]  # of each usable framework
+AbilitiesByFramework = Mapping[str, Abilities]  # of each usable framework
 Cases = tuple[list[Case], list[Absence]]  # those of a run, and those that a framework cannot run
 
 
@@ -93,7 +93,7 @@ class Question(ABC):
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
         return problem_of(settings.problem).modes(variant, abilities)
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         """The cases of a run, frameworks side by side. inputs: the names of the run's inputs."""
         cases, absent = [], {}
         starts = self.starts(settings)

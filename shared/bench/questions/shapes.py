@@ -19,7 +19,7 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Block, Seconds
 from shared.bench.measure.clock import timed
 from shared.bench.questions.axis_question import AxisQuestion, Row
-from shared.bench.questions.question import Able, Cases, unmeasured
+from shared.bench.questions.question import AbilitiesByFramework, Cases, unmeasured
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
@@ -93,7 +93,7 @@ class ChangingShapes(AxisQuestion):
         text = f"{BATCHES} batches of {pairs} random pairs, seed {settings.seed}, of shapes up to {size[0]} x {size[1]}"
         return {DATA: replace(whole, text=text, lengths=lengths.reshape(-1, 2))}
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         possible = [c for c in cases if c.label not in (DYNAMIC, EAGER) or (c.framework == "torch" and c.compiled)]
         return [replace(c, compiled=c.compiled and c.label != EAGER) for c in possible], absent
@@ -247,8 +247,8 @@ def of_totals(record: Record, count: int) -> Record:
 
 
 def _total(result: Result, seconds: Sequence[float], again: float, count: int) -> float:
-    """Seconds for so many batches; those that were not measured take the mean of those that were, apart by whether they
-    compile. The first counts only if no other compiled; where no shape was seen twice, the repeated calls stand in."""
+    """Seconds for so many batches; one that was not measured counts as the mean of those with a new, or a known shape.
+    The first is in that mean only if no other shape was new; where none was seen twice, repeated calls stand in."""
     compiles = set(result.details["compiles_at"])
     new = [took for number, took in enumerate(seconds) if number and number in compiles] or seconds[:1]
     seen = [took for number, took in enumerate(seconds) if number and number not in compiles] or [again]

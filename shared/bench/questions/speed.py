@@ -21,7 +21,7 @@ from shared.bench.analysis.verdict import (
 )
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Block, Estimate, break_even, of_processes
-from shared.bench.questions.question import Able, Cases, Question
+from shared.bench.questions.question import AbilitiesByFramework, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Point, Statement, Table, left_then_right
@@ -55,7 +55,7 @@ class Speed(Question):
         }
         return super().contenders(record) | unsettled
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         """Add the loop that one would write first in PyTorch, eager, to the default cases."""
         cases, absent = super().cases(settings, abilities, inputs)
         variants, first = problem_of(settings.problem).variant_names, WRITTEN_FIRST["torch"]
@@ -75,7 +75,7 @@ class Speed(Question):
             record = _before_rounds(record)
         tables = [table for name in record.inputs for table in decision_tables(record, name)]
         details = case_tables(record, STEPS, FIRST_CALLS) if tables else []
-        return Answer([*tables, *details], _statements(record), leading=len(tables), ratios=list(_ratios(record)))
+        return Answer([*tables, *details], _statements(record), tables_first=len(tables), ratios=list(_ratios(record)))
 
 
 QUESTION = Speed()

@@ -11,7 +11,7 @@ from typing import Any
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
-from shared.bench.questions.question import Able, Cases
+from shared.bench.questions.question import AbilitiesByFramework, Cases
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import groups_of, time_in_processes
 from shared.bench.run.plan import WorkerStart
@@ -57,7 +57,7 @@ class Threads(AxisQuestion):
             by_dtype[dtype] = replace(inputs, text=f"{inputs.text}, {dtype}")
         return by_dtype
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         points = [label_of(count) for count in counts_up_to(settings.threads)]
         return [replace(case, dtype=case.input) for case in cases if case.label in points], absent
@@ -67,7 +67,7 @@ class Threads(AxisQuestion):
         save_inputs(run, inputs)
         for case in cases:
             run.record.result(case)  # in the order of the tables
-        time_in_processes(run, groups_of(cases, "variant", growth=2.0))
+        time_in_processes(run, groups_of(cases, "variant", weight_ratio=2.0))
 
 
 QUESTION = Threads()

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.questions.question import Able, Cases, Question
+from shared.bench.questions.question import AbilitiesByFramework, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
@@ -61,7 +61,7 @@ class Transforms(Question):
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         return [False]  # compiling is one of the transforms
 
-    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         return [replace(case, problem=case.input) for case in cases], absent
 

@@ -48,11 +48,11 @@ def blocks(report: Report, is_brief: bool) -> Iterator[Items | Table | str]:
         return Items(kind, [("", line) for line in lines])
 
     yield items("warning", report.warnings)
-    yield from answer.tables[: answer.leading]
+    yield from answer.tables[: answer.tables_first]
     yield Items("answer", answer.statements)
     if not is_brief:
         yield items("details", report.terms)
-    yield from answer.tables[answer.leading :]
+    yield from answer.tables[answer.tables_first :]
     yield items("details", report.head)
     if is_brief:
         yield from report.brief

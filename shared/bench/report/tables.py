@@ -58,7 +58,7 @@ class Answer:
 
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    leading: int = 1  # tables that stand before the sentences
+    tables_first: int = 1  # tables that stand before the sentences
     lead: Statement | None = None  # the one that says which framework is faster; None: the first one
     ratios: list[Point] = field(default_factory=list)  # of PyTorch's time over JAX's; what is asked most stands first
 

@@ -17,7 +17,7 @@ from shared.bench.run.progress import Lines
 from shared.bench.run.schedule import BlockPlan
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
-# how a note begins that holds until the run is resumed
+# prefix of the notes that are removed when a run is resumed
 BUDGET_SPENT = "the budget of"
 
 
@@ -35,9 +35,9 @@ class Run:
     keep: Callable[[], None]  # writes the record
     folder: Path  # through which workers get their inputs, and where compilers keep their caches
     start: float = field(default_factory=time.monotonic)
-    environment: Mapping[str, str] = field(default_factory=dict)  # of workers to be started, beside the usual one
-    memory_share: float | None = None  # of an accelerator's, for each worker to be started; None: all workers' by turns
-    memory: dict[str, int | None] = field(default_factory=dict)  # by framework: bytes of an accelerator's for a worker
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables for new workers, besides the usual ones
+    memory_share: float | None = None  # of an accelerator's, per new worker; None: equal parts of MEMORY_SHARE
+    memory: dict[str, int | None] = field(default_factory=dict)  # framework -> bytes of accelerator memory per worker
     slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)

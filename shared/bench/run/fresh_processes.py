@@ -21,18 +21,18 @@ class Group(NamedTuple):
     weight: float = 1.0  # of its share of the budget
 
 
-def groups_of(cases: Sequence[Case], alike: str, parts: str = "", growth: float = 1.0) -> list[Group]:
+def groups_of(cases: Sequence[Case], alike: str, parts: str = "", weight_ratio: float = 1.0) -> list[Group]:
     """Group cases that agree in some fields: the fast variants first, so that a short run has their answer.
 
-    alike: the names of these fields. parts: those in which the cases of a part agree too. growth: how many times as
-    much weight a group has as the one before.
+    alike: the names of these fields. parts: those in which the cases of a part agree too. weight_ratio: how many times
+    as much weight a group has as the one before.
     """
     rungs = problem_of(cases[0].problem).variant_names
     groups: dict[Any, dict[Any, list[Case]]] = {}
     for case in sorted(cases, key=lambda case: -rungs.index(case.variant)):
         group, part = (tuple(getattr(case, name) for name in names.split()) for names in (alike, parts))
         groups.setdefault(group, {}).setdefault(part, []).append(case)
-    return [Group([*group.values()], growth**place) for place, group in enumerate(groups.values())]
+    return [Group([*group.values()], weight_ratio**place) for place, group in enumerate(groups.values())]
 
 
 def measure_in_processes(
@@ -81,7 +81,7 @@ def measure_in_processes(
         measure([*before], max(before.values()), seconds)
         for result in map(run.record.result, before):
             if before[result.case] and result.status in ("failed", "limit"):
-                run.record.excuse(result, before[result.case] + 1)
+                run.record.note_failed_process(result, before[result.case] + 1)
         took[part[0]] = 0.0 if compiles and times_rounds else time.monotonic() - began
         run.keep()
 

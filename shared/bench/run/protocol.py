@@ -82,7 +82,7 @@ def _folder() -> Iterator[Path]:
 
 
 def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
-    """Both phases, as questions are measured that have no way of their own."""
+    """Run both phases: how a question is measured unless it overrides `Question.measure`."""
     save_inputs(run, inputs)
     one_of_each = list({case.framework: case for case in reversed(cases)}.values())  # the first of each framework
     if is_accelerator := run.settings.device != "cpu":
@@ -112,7 +112,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     workers, missing = run.start_frameworks()
     problem = problem_of(settings.problem)
     abilities = {framework: problem.abilities(framework, worker.abilities) for framework, worker in workers.items()}
-    if run.plan.times_rounds:  # a ladder climbs rung by rung
+    if run.plan.times_rounds:  # without rounds (`ladder`) cases of slow compilers are not moved to the end
         run.slow_compilers = {framework for framework, able in abilities.items() if able.slow_compiler}
     cases, absent = run.plan.cases(abilities)
     if not cases:

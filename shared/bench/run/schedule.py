@@ -18,11 +18,11 @@ BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
 SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
-# rounds of a case in each worker, of calls that take longer than these seconds fewer: a median of less scatters by 5 %
+# least rounds of a case in each worker; of calls longer than these seconds fewer. A median of less scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.05
-# fresh workers that time all cases; and the fewest without a number from the user, of cases that are cheap in any case
+# how many workers time all cases; and how many, unless --workers is given, time at least every cheap case
 ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
-# seconds below which a first call is cheap, and what a worker needs for a case
+# a first call of fewer seconds is cheap; so is a case for which a worker needs fewer seconds
 CHEAP_FIRST_CALL, CHEAP_CASE = 3.0, 1.5
 # a ratio whose interval is beyond this factor needs no more processes
 _CLEAR = 1.1
@@ -46,8 +46,8 @@ class BlockPlan(NamedTuple):
     """The calls of one block of a case."""
 
     calls: int  # that are timed, one after the other
-    lead: int  # most untimed calls before them whose results are kept, so that results of timed calls use other memory
-    rehearse: bool  # whether an untimed call precedes them: the first timed call can reuse its memory, as later ones do
+    lead: int  # most untimed calls before them; their results stay allocated, so that timed results get other memory
+    rehearse: bool  # whether one more untimed call frees its result, so that the first timed call reuses that memory
     seconds: float  # expected
     rounds: int  # of such blocks, at least, in a worker
 

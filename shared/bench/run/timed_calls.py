@@ -30,8 +30,8 @@ from shared.bench.run.worker_handle import Reply
 
 _FIRST_CALLS_SHARE = 0.2  # of a worker's time, for first calls with empty caches after its rounds
 _MOMENTS = 5.0  # a first call that takes longer is left out once the budget is spent
-_LEAST_SHARE = 0.2  # of the time that preparing took, for rounds in any case
-_DEVICE_SECONDS = 0.5  # of a case's time on an accelerator, most of it the profiler's
+_LEAST_SHARE = 0.2  # rounds get at least this part of the time that preparing took, whatever is left of the budget
+_DEVICE_SECONDS = 0.5  # that measuring the device time of a case takes, most of it in the profiler
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
@@ -107,7 +107,7 @@ def is_enough(run: Run, longest: float) -> bool:
     number, settings = len(run.record.generations), run.settings
     if settings.workers is not None:
         return number >= settings.workers
-    # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
+    # fewer than LEAST_PROCESSES decide nothing, so a quick run starts another one while any budget is left
     needed = 0.0 if settings.quick and number < LEAST_PROCESSES else longest
     is_answered = number >= LEAST_WORKERS and is_precise(run.plan.deciding(run.record), settings)
     return is_answered or run.seconds_left < needed

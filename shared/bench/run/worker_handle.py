@@ -82,9 +82,9 @@ class Worker:
     ) -> Reply:
         """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
-        expected: seconds of the command's calls. None: it compiles, so it has the limit, or else the compile limit,
-            until its first call is done, or for each of its steps; past that the status is "limit". What is set up
-            once does not count: the compiler, the native kernels.
+        expected: seconds that the command's calls should take, if it does not compile. None: it compiles; its first
+            call, or each of its steps, may take `limit` (default: the compile limit), and the status is "limit" if it
+            takes longer. One-time setup (starting the compiler, building native kernels) does not count.
         """
         limit = limit or self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
         in_first_call, seconds = expected is None, limit

@@ -20,11 +20,11 @@ from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import Inputs
 from shared.variants import SAME_CODE
 
-# Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
-# memory addresses, and a process that never moves its arguments would measure one sample of them.
-_GAPS, _GAP_BYTES = 8, 2**20
-# so many calls, or as many as end within these seconds: for the time on an accelerator, in each worker; and right after
-# the first call, for the provisional answer
+# Before each block the arguments are copied to other memory, behind this many spacers of up to so many bytes: a call's
+# time depends on memory addresses, and a process that never moves its arguments would measure one sample of them.
+_SPACERS, _SPACER_BYTES = 8, 2**20
+# most calls, and seconds after which no further one begins: for device time in each worker; and right after the first
+# call, for the provisional answer
 _DEVICE_CALLS, _DEVICE_SECONDS = 3, 0.3
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 NEW_SHAPES = 10  # on which a function is called for the first time, one after the other
@@ -47,9 +47,10 @@ class _Call:
     def place(self) -> None:
         """Copy the arguments to other memory."""
         self.release()
-        gaps = [np.ones(int(self._random.integers(1, _GAP_BYTES)), np.uint8) for _ in range(_GAPS)]
+        spacers = [np.ones(int(self._random.integers(1, _SPACER_BYTES)), np.uint8) for _ in range(_SPACERS)]
         # in the memory where the arguments will be
-        self._between = gaps if self._device == "cpu" else [self._backend.to_device(gap, self._device) for gap in gaps]
+        is_cpu = self._device == "cpu"
+        self._spacers = spacers if is_cpu else [self._backend.to_device(spacer, self._device) for spacer in spacers]
         self._arguments = [None if array is None else self._placed(array) for array in self._given]
         self._backend.wait([argument for argument in self._arguments if argument is not None])
 
@@ -60,7 +61,7 @@ class _Call:
 
     def release(self) -> None:
         """Free the arguments and cached memory of calls. `place` restores the arguments."""
-        self._arguments, self._between = [], []
+        self._arguments, self._spacers = [], []
         self._backend.release(self._device)
 
     def peak_bytes(self) -> int | None:
@@ -92,8 +93,9 @@ class CaseRunner:
     def cold(self, case: Case, process: int, rounds_follow: bool) -> dict[str, Any]:
         """The first call with caches empty in memory and on disk. Raises Wrong.
 
-        process: 0 for the process that also finds out what the record says once; others have caches of their own.
-        rounds_follow: whether others time the case further; or else it is kept for `sample`, warmed up.
+        process: 0 in the first phase, which also measures what is recorded once per case (sizes, peak memory, early
+        calls); later processes repeat only the first call, with a cache folder of their own. rounds_follow: whether
+        fresh workers time rounds later; if not, the call is warmed up and kept for `sample`.
         """
         backend, inputs = self.backend, self.gate.inputs(case.input)
         self._cold = None

@@ -38,7 +38,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Execute commands until the parent closes the connection.
 
-    memory: the share of an accelerator's memory that the framework may take. executor: what makes another `Commands`.
+    memory: the share of an accelerator's memory that the framework may take. executor: a factory in place of Commands.
     """
 
     def send(event: str, **details: Any) -> None:

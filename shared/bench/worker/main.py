@@ -2,7 +2,8 @@
 
     python -m shared.bench.worker.main [COMMANDS CORES ...] FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 
-COMMANDS is MODULE:CLASS of other commands than the usual ones, made from the words after CORES, such as 0,1.
+COMMANDS (MODULE:CLASS) replaces the usual class `Commands`; its constructor gets the arguments after CORES first.
+CORES are the cores to pin the process to, such as 0,1.
 MEMORY is the share of an accelerator's memory that it may take. FOLDER holds the run's inputs and reference results,
 and the compilers' caches. CONNECTION is the file descriptor of a pipe to the parent: see `worker/commands.py`.
 """

@@ -41,7 +41,7 @@ class ParityGate:
     def check(self, case: Case, result: Any) -> Gate:
         """Check a result; returns what the record keeps of that. Raises Wrong.
 
-        Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
+        For a repeated input, the elementwise minimum and maximum over the repeats are judged, each as one repeat.
         """
         backend, inputs = self.backend, self.inputs(case.input)
         parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)

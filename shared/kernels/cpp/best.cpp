@@ -7,7 +7,7 @@ template <class Kind, bool restricted>
 int32_t best(const BestJob &job) {
   const AlignmentCall &call = job.call;
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
-  take_large_pages(job.matches, size_t(call.pairs) * call.rows * call.cols);
+  use_huge_pages(job.matches, size_t(call.pairs) * call.rows * call.cols);
   try {
     std::vector<int64_t> every(call.pairs);
     for (int64_t pair = 0; pair < call.pairs; ++pair) every[pair] = pair;

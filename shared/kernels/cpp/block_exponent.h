@@ -5,17 +5,18 @@
    within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
    is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
-   The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
-   by which gaps down a column can make it sink within a band:
-   - before: a gap's weight is between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; of a local alignment with
-     cheap gaps, no match's weight is so low that it or the gaps after it would count as 0, but for those that are
-     negligible as starts
-   - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
-     below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
-     alignment comes to
-   - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit; tangents are
-     finite, and not lost in their origins, nor the temperature's gradient in its terms
-   With gaps by position the first of these are known when a band or the pair is done: by_position.h. */
+   The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. D is the number
+   of bits by which gaps down a column can lower its states within a band.
+   - Before the sweeps (set_weights, starts_are_held in tiles.h): a gap's weight is between 2^-LARGEST_COST and
+     2^LARGEST_COST, and D <= MOST_DECAY. In a local alignment with cheap gaps, no match weight is so small that it, or
+     the gaps after it, would be rounded to 0, unless that is negligible.
+   - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
+     from the unit of one column to that of the next is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
+     are finite in units of the forward sweep too, even in cells that no alignment passes through.
+   - At the end (add_up, finish in tiles.h): the total is finite and, in a local alignment, at least 2^LEAST_TOTAL of
+     the largest unit. Tangents are finite. Neither they nor the gradient of the temperature are lost to cancellation.
+   A pair that fails is computed with cell exponents: run in run.h. With gaps by position the first conditions are
+   checked after a band or at the end: by_position.h. */
 
 #ifndef BLOCK_EXPONENT_H
 #define BLOCK_EXPONENT_H
@@ -33,7 +34,7 @@ constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 27;    // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr double LARGEST_LOSS = -52;    // bits of a probability, before a step of at most 2^28
-constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
+constexpr Real LARGEST_SHARE = 120;    // bits of forward unit * backward unit / total; <= 40 + 2 D where alignments pass
 constexpr double LOST = 126;            // bits: what is smaller than 2^-LOST is rounded to 0
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
@@ -89,8 +90,8 @@ alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
 };
 #endif
 
-/* exp(s / T) of similarities. Relative error 1e-7, and 4e-8 for each bit; 0 up to `least`, of NaN NaN, and not finite or
-   negative where it is too large: then the pair is not valid. */
+/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit. 0 for s <= least_, NaN for NaN; where it is too
+   large the result is infinite or negative, and the range checks then reject the pair. */
 class MatchWeight {
  public:
   explicit MatchWeight(double bits_per_unit)
@@ -118,8 +119,8 @@ class MatchWeight {
   Vec scale_, least_;
 };
 
-/* What becomes of the other states when a step from cell to cell multiplies by one number in each lane: for LANES
-   columns, the products over 1, 2, 4, ... of the steps that lead to each of them, and over all from outside. */
+/* The factors of the recurrence x[l] = own[l] + steps[l] * x[l - 1] along LANES columns, for a parallel prefix scan:
+   step[k] has the products of the last 2^k steps to each lane, from_outside those of all steps from before lane 0. */
 struct Scan {
   Vec step[SCAN_STEPS], from_outside;
 };

@@ -73,9 +73,11 @@ def compiled(target: Target) -> Path:
             reasons.append(str(error))
             continue
         for reason in reasons:
-            _warn(f"compiled kernels are kept in {folder}: {reason}; name another folder in ALIGNMENT_CACHE")
+            _warn(
+                f"compiled kernels are cached in {folder} because {reason}; set ALIGNMENT_CACHE to use another folder"
+            )
         return path
-    raise Absent(f"no folder for what is compiled: {'; '.join(reasons)}; name one in ALIGNMENT_CACHE")
+    raise Absent(f"no usable folder for compiled kernels: {'; '.join(reasons)}; set ALIGNMENT_CACHE to one")
 
 
 @cache
@@ -232,7 +234,7 @@ def _cpu() -> str:
 
 @cache
 def _machine_flags(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags for this machine's CPU, as far as the compiler has them; the key covers what this reads."""
+    """Flags for this machine's CPU, as far as the compiler has them; the hash in the file name covers its inputs."""
     flags = next(((flag,) for flag in ("-march=native", "-mcpu=native") if _accepts(compiler, flag)), ())
     # compilers prefer half-width vectors on some CPUs, for programs that use few of them
     wide = "-mprefer-vector-width=512"

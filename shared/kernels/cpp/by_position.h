@@ -1,20 +1,20 @@
 /* The bands of a strip with gaps by position.
 
-   The recurrences are those of descent.h and ascent.h, and so are the conditions, with two differences. Weights of gaps are
-   computed row by row, so a row has a scan of its own, and what a gap down the column costs is known only in the next
-   row. And how far a column can sink is known when a band is done; whether where turns are restricted anything is
-   missing that counts, when the pair is. docs/engineering-notes-native.md proves that these conditions suffice. */
+   The recurrences are those of block_forward.h and block_backward.h, and so are the conditions, with two differences.
+   Weights of gaps are computed row by row, so a row has a scan of its own, and what a gap down the column costs is known
+   only in the next row. How far a column can sink is known only after a band. Whether, with restricted turns, anything that counts was
+   rounded to 0 is known only after the pair. docs/engineering-notes-native.md proves that these conditions suffice. */
 
 #ifndef BY_POSITION_H
 #define BY_POSITION_H
 
-#include "ascent.h"
-#include "descent.h"
+#include "block_backward.h"
+#include "block_forward.h"
 
 namespace alignment {
 
 template <class Kind, Pass pass, bool recording>
-bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int rows, Vec *kept) {
+bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int rows, Vec *kept) {
   constexpr Real infinity = Real(__builtin_inff());
   constexpr int T = Columns::t_passed, gaps = GAPS<Kind>;
   constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
@@ -169,12 +169,12 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
-  Seen seen;
+  GapExtremes seen;
   seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
   if (!ONE_STATE<Kind> && !o.back_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(most))));
     seen.add(ends);
-    // what is missing beside a state that may turn either way costs it at most so many bits more to replace
+    // what is rounded to 0 beside a state that may turn either way can be replaced from it for at most so many bits
     const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - 24;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
@@ -189,12 +189,12 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       if (risk > LOST - 24 || (rows > 1 && risk > LOST - 50)) return false;  // fewer rows may do
     }
   }
-  ends.Seen::add(seen);
+  ends.GapExtremes::add(seen);
   return true;
 }
 
 template <class Kind, Pass pass>
-bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
+bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
   const PairWeights<Kind> o = weights;
   const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
@@ -321,7 +321,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
     }
   }
   peak = most;
-  // what is rounded to 0, less than 2^-LOST times a state or 1, could have led on from any state of the way down
+  // what is rounded to 0 (less than 2^-LOST of a state, or of 1) could have continued any state of the forward sweep
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
   const bool valid = lost <= LARGEST_LOSS && all_at_most(most, all(PairWeights<Kind>::power_of_2(ROOM))) &&
                      all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&

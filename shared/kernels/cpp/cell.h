@@ -33,8 +33,8 @@ struct States {
   Value of[Kind::states];
 };
 
-/* The alignments that end in a cell: their weight and, for tangents, the weight times what the tangent is more than an
-   origin, that of one which is worth most, 2^top. Of a sum also what it has lost. */
+/* The alignments that end in a cell. Their weight is m * 2^e. For tangents, mt is the sum of weight * (tangent - origin),
+   where origin is the tangent of the alignment with the largest weight, 2^top. lost: what rounding cut off a sum. */
 struct Ending {
   Vec m, e, mt, origin, top, lost;
 };
@@ -56,11 +56,11 @@ struct Record {
 /* The whole score of each lane's pair, m * 2^e, for the shares of the ends; and its tangent. */
 struct Total {
   Vec inverse_m, e, log2_m;
-  Vec tangent, tangent_rest;  // in two parts: what the ends' tangents lack of it, all alignments would lack in common
+  Vec tangent, tangent_rest;  // as a sum of two numbers: a rounding error here would shift all ends alike
   INLINE Vec less(Vec own) const { return (own - tangent) - tangent_rest; }
 };
 
-/* An end is at most the total, but its exponent need not be, where m is no fraction. */
+/* An end's weight is at most the total, but its exponent may be larger where the total's m is not in [1, 2). */
 constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 
 INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
@@ -152,8 +152,8 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       unrolled<count>([&](auto c) { share[c] = m[c] * inverse; });
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
       if constexpr (tangents) {
-        // relative to the best choice: those of long alignments are large, and differ little; and one that nobody takes
-        // may be much larger than all others, by a gap, a forbidden match, or a loss's derivative where it is steep
+        // relative to the tangent of the best choice: those of long alignments are large but differ little, and that of a
+        // choice with a negligible share may be far larger (a gap, a forbidden match, a steep loss)
         Vec away[count], mean = all(0), base = x[0], most = m[0];
         unrolled<count - 1>([&](auto c) {
           base = m[c + 1] > most ? x[c + 1] : base;

@@ -11,7 +11,7 @@ marginals take as long to be mapped as to be computed, unless the C library stil
 namespace alignment {
 
 /* Huge pages for a large result that has not been written yet; writes into it. A refusal only costs time. */
-void take_large_pages(void *start, size_t bytes);
+void use_huge_pages(void *start, size_t bytes);
 
 }  // namespace alignment
 

@@ -78,10 +78,10 @@ class Kernel:
     def __init__(self, dtype: str, kind: int, by_position: bool) -> None:
         self._dtype, self._kind, self._by_position = dtype, kind, by_position
 
-    def __getattr__(self, name: str) -> Any:  # of what has not been read before
+    def __getattr__(self, name: str) -> Any:  # called only for passes that are not loaded yet
         if name not in PASSES:
             raise AttributeError(name)
-        by_position = self._by_position or name == "best"  # which is as fast for numbers there
+        by_position = self._by_position or name == "best"  # one library of `best` serves both: it is as fast
         function = _kernel_of(target(self._dtype, self._kind, (name,), by_position=by_position), name)
         setattr(self, name, function)
         return function
@@ -125,7 +125,7 @@ def call_of(function_name: str, options: dict[str, Any], by_position: Collection
 def why_absent() -> str | None:
     """None if the native kernels seem usable; else why not, in one line. Cheap: it compiles and runs nothing.
 
-    Once a build has failed, and nothing else has been built, its reason.
+    If a build has failed and no library has been loaded, the reason of that failure.
     """
     if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
         return _TURNED_OFF
@@ -147,7 +147,7 @@ def why_unusable() -> str | None:
 
 
 def warn(reason: str) -> None:
-    """Warn once that "auto" is not `fused`, for this reason, at the user's line; not where the user has chosen that."""
+    """Warn once, at the user's line, why "auto" is not `fused`; not if the user has turned the native kernels off."""
     global _warned
     if _warned or reason == _TURNED_OFF:
         return
@@ -162,9 +162,9 @@ def warn(reason: str) -> None:
 def exact_pairs() -> int:
     """The number of float32 pairs that this process has computed with an exponent per cell, 2 to 3 times slower.
 
-    These are pairs that block exponents cannot hold (docs/engineering-notes-native.md says when), and
-    those with few columns; second derivatives with respect to gap and temperature, which always are, do not count.
-    Call it before and after to learn how many of the pairs in between were such.
+    These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
+    with few columns. Second derivatives with respect to gap and temperature always use an exponent per cell and are not
+    counted. The number only grows: call this before and after some work, and subtract.
     """
     return sum(library.alignment_exact_pairs() for name, library in tuple(_loaded.items()) if "float32" in name)
 
@@ -191,7 +191,7 @@ def kernel(dtype: str, kind: int, by_position: bool = False) -> Kernel:
 
 
 def _kernel_of(target: Target, pass_name: str) -> Any:
-    """The function of a pass in a library of kernels, which then shares its helper threads with those before."""
+    """The function of a pass in a library of kernels, which uses the helper threads of libraries loaded before."""
     name = f"alignment_{pass_name}"
     with _building:
         library = load(target, {name: (ctypes.c_char_p, *PASSES[pass_name])})

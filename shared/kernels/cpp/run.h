@@ -40,7 +40,7 @@ inline std::atomic<int64_t> exact_pairs{0};  // of this process, where block exp
 
 /* What block exponents made of a pair. */
 struct Outcome {
-  bool is_left = false;    // it needs an exponent per cell
+  bool needs_cell_exponents = false;
   bool has_score = false;  // although its derivatives need one
   Real score = 0;
 };
@@ -65,7 +65,7 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
     const Size size = size_of(call, pair);
     all_cells += cells[pair] = size.rows * size.cols;
     // with few columns, several pairs side by side are faster
-    if (size.cols <= LANES) outcomes[pair].is_left = true;
+    if (size.cols <= LANES) outcomes[pair].needs_cell_exponents = true;
     else order.push_back(pair);
   }
   const int64_t count = int64_t(order.size());
@@ -133,7 +133,7 @@ inline Plan plan_of(const AlignmentCall &call, std::vector<int64_t> pairs) {
 
 /* Solves these pairs with an exponent per cell. */
 template <class Kind, Pass pass>
-void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
+void solve_with_cell_exponents(const Job &job, std::vector<int64_t> pairs) {
   const Plan plan = plan_of(job.call, std::move(pairs));
   std::atomic<size_t> next{0};
   std::atomic<bool> out_of_memory{false};
@@ -160,11 +160,11 @@ template <class Kind, Pass pass>
 int32_t run(const Job &job) {
   const AlignmentCall &call = job.call;
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
-  take_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
+  use_huge_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   if constexpr (POSITIONS && (pass == Pass::gradients || pass == Pass::tangents)) {
     for (int g = 0; g < 2; ++g) {
       if (!is_by_position(call, g)) continue;
-      take_large_pages(call.gaps[g].d_costs, sizeof(REAL) * call.pairs * call.rows * call.cols);
+      use_huge_pages(call.gaps[g].d_costs, sizeof(REAL) * call.pairs * call.rows * call.cols);
     }
   }
   try {
@@ -182,12 +182,12 @@ int32_t run(const Job &job) {
     if constexpr (IS_FLOAT) {
       if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
     }
-    std::vector<int64_t> left;
+    std::vector<int64_t> remaining;
     for (int64_t pair = 0; pair < call.pairs; ++pair) {
-      if (!tried || outcomes[pair].is_left) left.push_back(pair);
+      if (!tried || outcomes[pair].needs_cell_exponents) remaining.push_back(pair);
     }
-    if (tried) exact_pairs += int64_t(left.size());
-    if (!left.empty()) solve_exactly<Kind, pass>(job, std::move(left));
+    if (tried) exact_pairs += int64_t(remaining.size());
+    if (!remaining.empty()) solve_with_cell_exponents<Kind, pass>(job, std::move(remaining));
     for (int64_t pair = 0; pass != Pass::tangents && pair < int64_t(outcomes.size()); ++pair) {
       if (outcomes[pair].has_score) job.scores[pair] = outcomes[pair].score;
     }

@@ -153,23 +153,23 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   }
 }
 
-// The score of a finished lane (or of all lanes of a pair) as a weight, m * 2^e, with e from a float.
-struct Worth {
+// exp(score / T) = m * 2^e of a finished lane (or of all lanes of a pair), before it is rounded to Total or PairTotal.
+struct ScoreWeight {
   double m, e, tangent;
   bool exists;
   double log2() const { return std::log2(m) + e; }
   double log() const { return log2() * LN_2; }
 };
 
-inline Worth worth_of(double m, double e, double mt, double temperature) {
+inline ScoreWeight score_weight_of(double m, double e, double mt, double temperature) {
   // an alignment with a forbidden match scores less than any without
-  Worth worth{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
+  ScoreWeight worth{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
   // one that needs a forbidden gap is none either
   worth.exists = worth.exists && temperature * worth.log() > double(FORBIDDEN);
-  return worth.exists ? worth : Worth{1, 0, 0, false};
+  return worth.exists ? worth : ScoreWeight{1, 0, 0, false};
 }
 
-inline void set_total(Total &total, int lane, const Worth &worth) {
+inline void set_total(Total &total, int lane, const ScoreWeight &worth) {
   // m as a fraction, if the exponent is then still one that a float holds exactly: of a large one, only m changes
   double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
   if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
@@ -206,7 +206,7 @@ inline Gaps gaps_of(const AlignmentCall &call, const double (&cost)[COSTS], doub
           cost[int(Cost::extend)] + (turn_is_open ? 0 : turns)};
 }
 
-inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
+inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight worth, bool bad, const Summed &sums) {
   const AlignmentCall &call = job.call;
   Parameters p = clamped_parameters_of(call, pair), t{};
   if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
@@ -313,7 +313,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
   // Sums over the cells of row i of a pair are kept in slot i % LANES, which in RowsSideBySide is the row's lane, and
   // the slots are added up in one order: so both layouts give the same result to the last bit.
   constexpr int slots = L::rows_in_lanes ? 1 : LANES;
-  Worth worth[LANES] = {};
+  ScoreWeight worth[LANES] = {};
   bool bad[LANES] = {};
   Gathered gathered[slots] = {};
   if (rows > 0) {
@@ -409,7 +409,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
       const int64_t pair = pairs[std::min(p, pair_count - 1)];  // there may be fewer than lanes
-      worth[p] = worth_of(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
+      worth[p] = score_weight_of(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
       for (int l = 0; l < LANES; ++l) {
         if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
       }

@@ -1,8 +1,9 @@
 /* Strips of a matrix with block exponents: some columns from the first row to the last, LANES at a time.
 
-   descent.h goes down a strip, ascent.h up again. Both take bands of rows, in which all states of a column have one
-   exponent in common (block_exponent.h), try whether a band stays in range, and take fewer rows where it does not. The strips of
-   a pair pass on what a cell at their border hands to the next one, so that several threads can share them. */
+   A strip is swept by block_forward.h and then by block_backward.h. Vocabulary: a band is up to MOST_ROWS rows in which
+   all states of a column have one exponent (block_exponent.h); a band that leaves the range is tried again with fewer
+   rows. A block is the rows between two checkpoints, a tile is a block of one strip (tiles.h), and a border is what a
+   strip passes to its neighbour for each row, so that several threads can share a pair. */
 
 #ifndef STRIP_H
 #define STRIP_H
@@ -117,7 +118,7 @@ struct Power {
 #endif
 };
 
-/* What a cell leaves on the way down for the way up. */
+/* What a cell leaves in the forward sweep for the way up. */
 template <class Kind, Pass pass>
 struct Kept {
   static constexpr int w = 0, matched = 1;         // weights of the match; times those of what it continues
@@ -142,11 +143,10 @@ template <bool tangents>
 struct Origins {};
 template <>
 struct Origins<true> {
-  Vec origin, change;  // in each lane the same; to it from that of the columns from which these receive
-  Vec apart;           // tangent of an alignment's start, or on the way up its end, which from 0 is 0
-  /* Moves it, and the numbers' tangents with it, to where the tangent of one column is 0: of that whose sum of a number
-     and `new_weight`, which the next row continues, is worth most. bits: the logarithm of the sums. both: the number is
-     the sum of this one and the next. */
+  Vec origin, change;  // the same in every lane; the origin of the neighbouring columns minus this one
+  Vec apart;           // tangent of a start (backward: of an end) relative to the origin; relative to 0 it is 0
+  /* Moves the origin, and the tangents with it, so that the tangent of one column becomes 0: the column with the largest
+     numbers[which] + new_weight, which the next row continues. bits: log2 of these sums. both: add numbers[which + 1]. */
   template <int count, bool both = false>
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {
     Vec sum = numbers[which] + new_weight, t = fused(-origin, new_weight, numbers[count + which]);

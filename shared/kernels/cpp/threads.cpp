@@ -1,8 +1,8 @@
 /* Helper threads: of OpenMP, or of a pool that is kept between calls, since to start one costs more than a small batch. The
    libraries of a process share the pool, as each has a single pass.
 
-   OpenMP waits for all of its threads, those too that have no work and that a busy machine does not run for milliseconds.
-   Nobody waits for a thread of the pool that has not begun. So where OpenMP has waited long, the pool takes its place. */
+   OpenMP joins all of its threads, even those that have no work and that a busy machine does not schedule for
+   milliseconds. The pool does not wait for threads that have not begun, so it is used where OpenMP has waited long. */
 
 #include "threads.h"
 
@@ -28,11 +28,11 @@ using Work = std::function<void()>;
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 
-/* For so long a thread asks again and again for what it waits for: to fall asleep and be woken takes 30 to 100
-   microseconds, and more on a core that has slept. It gives its core to whoever wants it. */
+/* How long a waiting thread polls, yielding its core, before it sleeps: to sleep and be woken takes 30 to 100
+   microseconds, and more on a core that has slept. */
 constexpr microseconds PATIENCE(200);
-/* A wait for OpenMP's idle threads that is too long; and for how long it is then avoided, at first and at most: twice as
-   long each time that it is tried again and waits again. */
+/* A longer wait for OpenMP's idle threads makes calls avoid it: at first for AVOIDED_FIRST, then for twice as long after
+   each further long wait, up to AVOIDED_MOST. */
 constexpr microseconds LONG_WAIT(500), AVOIDED_FIRST(20000), AVOIDED_MOST(1000000);
 
 template <class Condition>
@@ -59,7 +59,8 @@ class Helpers {
 
   void openmp_has_waited(Clock::duration waited) {
     const Clock::duration last(avoided_for_), most = AVOIDED_MOST;
-    const Clock::duration next = waited < LONG_WAIT ? Clock::duration(0) : std::min(most, last.count() ? 2 * last : AVOIDED_FIRST);
+    Clock::duration next(0);
+    if (waited >= LONG_WAIT) next = std::min(most, last.count() ? 2 * last : AVOIDED_FIRST);
     avoided_for_ = next.count();
     avoided_until_ = (Clock::now().time_since_epoch() + next).count();
   }

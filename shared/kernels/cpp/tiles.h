@@ -1,16 +1,16 @@
 /* Solves a pair with block exponents, if its numbers allow that.
 
-   A pair is cut into strips of columns, and on the way up also into blocks of rows: the way down keeps the row above
-   each block, from which the way up computes the block again, with all that it needs of its cells. A pair that is one
-   tile is computed once. */
+   A pair is cut into strips of columns, and in the backward sweep also into blocks of rows: the forward sweep keeps the row
+   above each block, from which the backward sweep computes the block again, with all that it needs of its cells. A pair
+   that is one tile is computed once. */
 
 #ifndef TILES_H
 #define TILES_H
 
 #include <memory>
 
-#include "ascent.h"
-#include "descent.h"
+#include "block_backward.h"
+#include "block_forward.h"
 #ifdef BY_POSITION
 #include "by_position.h"
 #endif
@@ -21,12 +21,14 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
-/* What rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be. */
+/* Rounding error of a product's tangents, relative to an origin; and the largest error that is accepted, relative to
+   the largest tangent. */
 constexpr double ROUNDING_OF_ORIGIN = 6e-8, MOST_OF_TANGENTS = 1e-5;
 
-/* Relative errors: of the expected logarithm of an alignment's weight, which is more where many of its steps are gaps, for
-   along an alignment roundings add up, and its matches may be elsewhere than its gaps; and the most that roundings have
-   in common; and how many steps of an alignment tell that. */
+/* Used by `finish`. ERROR_OF_WEIGHTS: relative error of the expected log weight of an alignment. ERROR_OF_GAPS: what is
+   added to it, times the fraction of steps that are gaps, as rounding errors accumulate along an alignment and differ
+   between matches and gaps. LARGEST_CORRECTION: a larger common relative error is not corrected. LEAST_STEPS: nor is
+   that of a local alignment with fewer expected steps. */
 constexpr double ERROR_OF_WEIGHTS = 1e-7, ERROR_OF_GAPS = 3e-6, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
@@ -121,8 +123,8 @@ class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
   static constexpr Pass first_pass = tangents ? pass : Pass::score;
   using K = Kept<Kind, pass>;
-  using Down = Descent<Kind, tangents>;
-  using Up = Ascent<Kind, pass>;
+  using Down = ForwardColumns<Kind, tangents>;
+  using Up = BackwardColumns<Kind, pass>;
 
  public:
   /* Takes memory for what passes between strips from `shared`, which must outlive this. */
@@ -146,7 +148,7 @@ class Tiles {
     try {
       Int strip;
       if (next_down_ < strips_ && (strip = next_down_.fetch_add(1)) < strips_) {
-        if (!descend(strip, take(own))) given_up_ = true;
+        if (!sweep_forward(strip, take(own))) given_up_ = true;
         if (done_.fetch_add(1) + 1 == strips_ && !given_up_) {
           if (!add_up() || (!recording && !finish())) given_up_ = true;
           totalled_ = true;
@@ -155,7 +157,7 @@ class Tiles {
       }
       if constexpr (recording) {
         if (totalled_ && next_up_ >= 0 && (strip = next_up_.fetch_sub(1)) >= 0) {
-          if (!ascend(strip, take(own))) given_up_ = true;
+          if (!sweep_backward(strip, take(own))) given_up_ = true;
           if (done_.fetch_add(1) + 1 == 2 * strips_ && !given_up_ && !finish()) given_up_ = true;
           return true;
         }
@@ -183,10 +185,11 @@ class Tiles {
     Band *bands;
   };
 
-  /* Weights of a match below 2^LEAST_MATCH count as 0, also where an alignment starts, and so do those of gaps after a start
-     below 2^(-LOST - LEVEL). What then is missing is at most that times the weights of the gaps of all paths, which is less
-     than 2^-24 of the least total unless gaps are cheap: then no match may be so low, but for what is negligible beside
-     any total, nor so little above that gaps make it count as 0 beside more than 2^-24 of what it leads to. */
+  /* Whether a local alignment loses nothing that counts by rounding to 0. Match weights below 2^LEAST_MATCH count as 0,
+     and so do those of gaps after a start below 2^(-LOST - LEVEL). The loss is at most that times the gap weights of
+     all paths: less than 2^-24 of the smallest total, unless gaps are cheap. If they are, no match may lie between the
+     weight that is negligible beside any total (excess_of_starts) and the weight from which on the gaps after it can
+     lose no more than 2^-24 of what it leads to (least_start). */
   bool starts_are_held(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
@@ -229,8 +232,8 @@ class Tiles {
 
   /* What can be told of gaps by position only when all have been seen; largest: bits of the largest unit. */
   bool is_held_by_position(double largest) const {
-    Seen seen;
-    for (Int strip = 0; strip < strips_; ++strip) seen.add(strands_[strip].ends);
+    GapExtremes seen;
+    for (Int strip = 0; strip < strips_; ++strip) seen.add(strip_states_[strip].ends);
     const double cheapest = std::log2(double(largest_of(seen.most_gap)));
     const double start = least_start(std::log2(-double(largest_of(-seen.least_gap))));
     double excess = 0;
@@ -275,16 +278,16 @@ class Tiles {
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
-                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_));
+                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<StripState>(strips_));
     down_borders_ = shared.take<Real>(down);
     up_borders_ = shared.take<Real>(up);
     checkpoints_ = shared.take<Vec>(checkpoints);
     up_ = shared.take<Up>(recording ? vectors_ : 0);
-    strands_ = shared.take<Strand>(strips_);
-    for (Int strip = 0; strip < strips_; ++strip) new (strands_ + strip) Strand;
+    strip_states_ = shared.take<StripState>(strips_);
+    for (Int strip = 0; strip < strips_; ++strip) new (strip_states_ + strip) StripState;
     if constexpr (!Kind::local) {
       follow_left_border();
-      strands_[0].down = rows_;
+      strip_states_[0].down = rows_;
     }
   }
 
@@ -297,9 +300,9 @@ class Tiles {
             own.take<Band>(height_)};
   }
 
-  /* What a strip adds to the results, and how many rows have been handed over to it: from its left on the way down,
-     by it to its left on the way up. */
-  struct Strand {
+  /* What a strip adds to the results, and how many rows have been handed over to it: from its left in the forward sweep,
+     by it to its left in the backward sweep. */
+  struct StripState {
     StripEnds ends;
     TileSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
@@ -334,10 +337,10 @@ class Tiles {
     return border;
   }
   Border down_border(Int strip) const {
-    return border<Down::passed>(down_borders_, strip % down_borders(), &strands_[strip].down);
+    return border<Down::passed>(down_borders_, strip % down_borders(), &strip_states_[strip].down);
   }
   Border up_border(Int strip) const {
-    return border<Up::count>(up_borders_, strip % few_borders_, &strands_[strip].up);
+    return border<Up::count>(up_borders_, strip % few_borders_, &strip_states_[strip].up);
   }
   /* The way up goes down again, block by block. */
   Int down_borders() const { return recording ? strips_ : few_borders_; }
@@ -378,10 +381,10 @@ class Tiles {
 
   static Vec counted() { return __builtin_convertvector(lane_numbers(), Vec); }
 
-  bool descend(Int number, const Own &own) {
+  bool sweep_forward(Int number, const Own &own) {
     const Strip strip = strip_of(number);
     if (!POSITIONS && !starts_are_held(strip)) return false;
-    Strand &strand = strands_[number];
+    StripState &state_of_strip = strip_states_[number];
     const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
     const Border left = has_left ? down_border(number) : Border{};
     const Border right = has_right ? down_border(number + 1) : Border{};
@@ -394,10 +397,10 @@ class Tiles {
       if constexpr (tangents) right.origin[0] = c.origin[LANES - 1];
     }
     if (recording && !tiled_) {
-      DownTheStrip<Kind, pass, true> way{weights_, strip, own.down, from, to, strand.ends};
+      ForwardStrip<Kind, pass, true> way{weights_, strip, own.down, from, to, state_of_strip.ends};
       if (!way.run(0, rows_, own.kept, own.units, own.bands, &band_count_)) return false;
     } else {
-      DownTheStrip<Kind, first_pass, false> way{weights_, strip, own.down, from, to, strand.ends};
+      ForwardStrip<Kind, first_pass, false> way{weights_, strip, own.down, from, to, state_of_strip.ends};
       for (Int block = 0; block < blocks_; ++block) {
         if constexpr (recording) keep(number, block, own.down, strip.vectors);
         const Int first = block * height_;
@@ -406,9 +409,10 @@ class Tiles {
     }
     if (Kind::end == End::last && !has_right) {
       const Down &c = own.down[strip.vectors - 1];
-      strand.end_m = double(c.now[0][strip.last - 1]), strand.end_unit = double(c.unit[strip.last - 1]);
+      state_of_strip.end_m = double(c.now[0][strip.last - 1]), state_of_strip.end_unit = double(c.unit[strip.last - 1]);
       if constexpr (tangents) {
-        strand.end_t = double(c.now[Down::tangent][strip.last - 1]) + double(c.origin[strip.last - 1]) * strand.end_m;
+        const double origin = double(c.origin[strip.last - 1]);
+        state_of_strip.end_t = double(c.now[Down::tangent][strip.last - 1]) + origin * state_of_strip.end_m;
       }
     }
     return true;
@@ -418,19 +422,19 @@ class Tiles {
   bool add_up() {
     double m = 0, unit = 0, t = 0;
     if constexpr (Kind::end == End::last) {
-      const Strand &last = strands_[strips_ - 1];
+      const StripState &last = strip_states_[strips_ - 1];
       m = last.end_m, unit = last.end_unit, t = last.end_t;
     } else {
       double largest = double(NOTHING);
       unit = largest;
       for (Int strip = 0; strip < strips_; ++strip) {
-        const StripEnds &ends = strands_[strip].ends;
+        const StripEnds &ends = strip_states_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
           unit = std::max(unit, double(ends.unit[l])), largest = std::max(largest, double(ends.largest[l]));
         }
       }
       for (Int strip = 0; strip < strips_; ++strip) {
-        const StripEnds &ends = strands_[strip].ends;
+        const StripEnds &ends = strip_states_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
           const double scale = std::exp2(double(ends.unit[l]) - unit);
           m += double(ends.m[l]) * scale;
@@ -444,7 +448,7 @@ class Tiles {
     }
     constexpr double finite = double(__FLT_MAX__);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
-    worth_ = worth_of(m, unit, t, p_.temperature);
+    worth_ = score_weight_of(m, unit, t, p_.temperature);
     Total total{};
     set_total(total, 0, worth_);
     total_ = {all(total.inverse_m[0]), all(total.e[0]), worth_.tangent};
@@ -489,9 +493,9 @@ class Tiles {
     }
   }
 
-  bool ascend(Int number, const Own &own) {
+  bool sweep_backward(Int number, const Own &own) {
     const Strip strip = strip_of(number);
-    Strand &strand = strands_[number];
+    StripState &state_of_strip = strip_states_[number];
     const bool has_right = number + 1 < strips_, is_last = !has_right;
     const bool has_left = number > 0 || (!Kind::local && pass == Pass::gradients);
     const Border right = has_right ? up_border(number + 1) : Border{}, left = has_left ? up_border(number) : Border{};
@@ -499,7 +503,7 @@ class Tiles {
     Up *columns = up_ + first_vector(number);
     Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
-    UpTheStrip<Kind, pass> way{weights_,
+    BackwardStrip<Kind, pass> way{weights_,
                                strip,
                                total_,
                                columns,
@@ -509,7 +513,7 @@ class Tiles {
                                first_vector(number) * LANES,
                                is_last ? rows_ - 1 : -1,
                                out + first_vector(number) * LANES,
-                               strand.sums};
+                               state_of_strip.sums};
     if constexpr (POSITIONS && pass == Pass::gradients) {
       for (int g = 0; g < 2; ++g) {
         Real *d_costs = is_by_position(job_.call, g) ? job_.call.gaps[g].d_costs : nullptr;
@@ -522,7 +526,7 @@ class Tiles {
         const Int first = block * height_, last = std::min(first + height_, rows_);
         StripEnds unused;
         restore(number, block, own.down, strip.vectors);
-        DownTheStrip<Kind, pass, true> again{weights_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
+        ForwardStrip<Kind, pass, true> again{weights_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
         if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
       }
       if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
@@ -555,12 +559,12 @@ class Tiles {
     return gaps;
   }
 
-  /* By how much an origin is beyond 0 and the tangent of the total, between which those of probable alignments are. It
-     comes from ways that are improbable in the end; where they share a vector with probable ones, these lose digits. */
+  /* How far origins reach outside the interval from 0 to the total's tangent, where those of probable alignments lie.
+     Origins outside it come from improbable paths; probable ones in the same vector then lose digits. */
   double origins_beyond() const {
     OriginRange range;
     for (Int strip = 0; strip < strips_; ++strip) {
-      for (const OriginRange &own : {strands_[strip].ends.origins, strands_[strip].sums.origins}) {
+      for (const OriginRange &own : {strip_states_[strip].ends.origins, strip_states_[strip].sums.origins}) {
         range.add(own.least), range.add(own.most);
       }
     }
@@ -588,7 +592,7 @@ class Tiles {
     if constexpr (pass == Pass::gradients) {
       TileSums of;
       for (Int strip = 0; strip < strips_; ++strip) {
-        const TileSums &own = strands_[strip].sums;
+        const TileSums &own = strip_states_[strip].sums;
         for (int c = 0; c < COSTS; ++c) of.cost[c] += own.cost[c];
         of.matches += own.matches, of.similarity += own.similarity, of.gaps += own.gaps;
         of.begins += own.begins, of.begins_at += own.begins_at, of.ends += own.ends, of.ends_at += own.ends_at;
@@ -639,10 +643,10 @@ class Tiles {
   Real *down_borders_ = nullptr, *up_borders_ = nullptr;
   Vec *checkpoints_ = nullptr;
   Up *up_ = nullptr;
-  Strand *strands_ = nullptr;
+  StripState *strip_states_ = nullptr;
   std::atomic<Int> next_down_{0}, next_up_{0}, done_{0};
   std::atomic<bool> given_up_{false}, totalled_{false};
-  Worth worth_{};
+  ScoreWeight worth_{};
   PairTotal total_{};
 };
 

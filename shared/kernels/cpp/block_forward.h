@@ -4,17 +4,17 @@
    that state; the state of gaps along the row is a linear recurrence, which a scan solves. Tangents are those of the
    weights, by the product rule; t_... is the tangent of ... */
 
-#ifndef DESCENT_H
-#define DESCENT_H
+#ifndef BLOCK_FORWARD_H
+#define BLOCK_FORWARD_H
 
 #include "strip.h"
 
 namespace alignment {
 
-/* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. With
+/* LANES columns in the forward sweep. Carried: V, and the state of gaps down the column that the next row will have. With
    gaps by position this depends on that row: carried are the parts of V from which such a gap costs open, and extend. */
 template <class Kind, bool tangents>
-struct Descent : Origins<tangents> {
+struct ForwardColumns : Origins<tangents> {
   static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
   static constexpr bool two_parts = POSITIONS && tangent == 2;
   // to the next strip: V, and what the gap along the row there receives; by position that for open, and for extend
@@ -27,20 +27,20 @@ struct Descent : Origins<tangents> {
   INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
 };
 
-/* Of a strip with gaps by position, for what can be told only of a whole pair; see by_position.h. */
-struct Seen {
+/* What a strip with gaps by position records for the checks that need the whole pair; see is_held_by_position. */
+struct GapExtremes {
   Vec least_gap = all(1), most_gap = all(0);  // weights
   Vec largest_match = all(0);                  // weights
   Vec lowest = all(0);                         // similarity that does not forbid the match
-  // what may be missing: bits of 2^LOST times it, absolute and in units
+  // log2 of 2^LOST times the largest weight that may have been rounded to 0: absolute, and in units of its column
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
-  double spread = LARGEST_COST;  // of the weights of gaps, in bits, for which the rest is right
+  double spread = LARGEST_COST;  // largest range of gap weights, in bits, for which the checks of the bands hold
 
   double spread_of_gaps() const {
     return std::log2(double(largest_of(most_gap))) - std::log2(-double(largest_of(-least_gap)));
   }
 
-  void add(const Seen &other) {
+  void add(const GapExtremes &other) {
     least_gap = smaller(least_gap, other.least_gap), most_gap = greater(most_gap, other.most_gap);
     largest_match = greater(largest_match, other.largest_match), lowest = smaller(lowest, other.lowest);
     risk = std::max(risk, other.risk), risk_in_units = std::max(risk_in_units, other.risk_in_units);
@@ -68,7 +68,7 @@ struct Ends {
 
 /* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added
    to the next one. */
-struct StripEnds : Ends, std::conditional_t<POSITIONS, Seen, Nothing> {
+struct StripEnds : Ends, std::conditional_t<POSITIONS, GapExtremes, Nothing> {
   Vec lost = all(0), largest = all(NOTHING);
   OriginRange origins;
 
@@ -84,17 +84,17 @@ struct StripEnds : Ends, std::conditional_t<POSITIONS, Seen, Nothing> {
 };
 
 template <class Kind, Pass pass, bool recording>
-class DownTheStrip {
+class ForwardStrip {
  public:
   static constexpr bool tangents = pass == Pass::tangents;
-  using Columns = Descent<Kind, tangents>;
+  using Columns = ForwardColumns<Kind, tangents>;
   using K = Kept<Kind, pass>;
 
   const PairWeights<Kind> &weights;
   const Strip &strip;
   Columns *columns;
-  const Border *left;   // none: nothing is outside
-  const Border *right;  // none: nobody needs it
+  const Border *left;   // null: nothing is outside
+  const Border *right;  // null: not needed
   StripEnds &ends;
   int most = POSITIONS ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state

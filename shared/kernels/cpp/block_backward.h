@@ -1,21 +1,21 @@
 /* Up a strip, from the last row to the first.
 
    B, of a state, is the weight of all ends that can be reached from it, divided by the total, and X = w (B + end) is what
-   a match hands to the states before it. They follow the recurrence of descent.h from the last cell to the first. The
-   marginal of a match is its weight on the way down times its B: the forward-backward algorithm, in which no share of a
-   choice is ever computed. */
+   a match hands to the states before it. They follow the recurrence of block_forward.h from the last cell to the first.
+   The marginal of a match is its weight in the forward sweep times its B: the forward-backward algorithm, in which no
+   share of a choice is ever computed. */
 
-#ifndef ASCENT_H
-#define ASCENT_H
+#ifndef BLOCK_BACKWARD_H
+#define BLOCK_BACKWARD_H
 
 #include "strip.h"
 
 namespace alignment {
 
-/* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. With
-   gaps by position in place of this B its products with the weights of the gaps in the cell, open and extend. */
+/* LANES columns in the backward sweep. Carried: X, the B of gaps down the column, and their tangents; of a single state
+   B. With gaps by position in place of this B its products with the weights of the gaps in the cell, open and extend. */
 template <class Kind, Pass pass>
-struct Ascent : Origins<pass == Pass::tangents> {
+struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
@@ -73,9 +73,9 @@ struct PairTotal {
 };
 
 template <class Kind, Pass pass>
-class UpTheStrip {
+class BackwardStrip {
  public:
-  using Columns = Ascent<Kind, pass>;
+  using Columns = BackwardColumns<Kind, pass>;
   using K = Kept<Kind, pass>;
   static constexpr bool tangents = pass == Pass::tangents, gradients = pass == Pass::gradients;
 
@@ -90,9 +90,9 @@ class UpTheStrip {
   TileSums &sums;
   Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, none: nobody needs them
   Vec least_step{}, peak{}, largest_share{};  // of the current band
-  Vec largest_loss{};  // bits, of gaps by position: of the share of a column's largest state, were B 1
+  Vec largest_loss{};  // bits, with gaps by position: the share that a column's largest state would have if B were 1
 
-  /* As DownTheStrip::run, from the last row to the first. */
+  /* As ForwardStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
     int most = weights.most_rows;
     const Int top = bands[0].first;
