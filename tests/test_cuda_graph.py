@@ -171,9 +171,9 @@ def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(p
         (wavefront._gradients, (*arguments, *gaps), recurrence, True),
         (wavefront._tangents, (*arguments, s, values, *gaps, *gaps), recurrence),
     ):
-        diagonal_layout.alone(function, tensors, *other_arguments)  # brings the tables there
+        diagonal_layout.run_single_threaded(function, tensors, *other_arguments)  # brings the tables there
         with Operators(), Calls():
-            diagonal_layout.alone(function, tensors, *other_arguments)
+            diagonal_layout.run_single_threaded(function, tensors, *other_arguments)
 
 
 @pytest.mark.parametrize("variant", ["wavefront", "fused"])
@@ -223,7 +223,9 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
     monkeypatch.setattr(cuda_graph, "_read_by_others", {})
     arguments = on_no_device(2, 4, 3), on_no_device(2, 2, dtype=torch.int64), on_no_device(2, 2)
     tables = diagonal_layout.layout_of(4, 3, 4, 3, arguments[0].device)
-    diagonal_layout.alone(wavefront._score, arguments, "smith_waterman(end=any)")  # without a graph of its own
+    diagonal_layout.run_single_threaded(
+        wavefront._score, arguments, "smith_waterman(end=any)"
+    )  # without a graph of its own
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
     cuda_graph._read_by_others.clear()
     # another problem or pass is another graph, though the shapes are the same
@@ -232,7 +234,7 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
         (wavefront._score, "smith_waterman(end=match)"),
         (wavefront._gradients, "smith_waterman(end=match)", False),
     ):
-        diagonal_layout.alone(function, arguments, recurrence, *other_arguments, graph=True)
+        diagonal_layout.run_single_threaded(function, arguments, recurrence, *other_arguments, graph=True)
     assert [graph.reads is tables for graph in Graph.made] == [True] * (0 if is_captured else 3)
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
 
