@@ -74,9 +74,7 @@ def _table(record: Record, pass_name: str, name: str, results: Sequence[Result])
             for entry in record.references if (entry.input, entry.pass_name) == (name, pass_name)]  # fmt: skip
     for variant in dict.fromkeys(variant for variant, *_ in cells):
         rows.append((variant, *(text for column in columns for text in _calls(cells.get((variant, column))))))
-    below = (
-        f"Later: the median of {LEAST_ROUNDS} blocks after warm-up calls, or fewer; of calls of seconds the second.",
-    )
+    below = (f"Later: the median of up to {LEAST_ROUNDS} blocks after warm-up calls; of slow calls, the second one.",)
     aligns = left_then_right(1, len(headers) - 1)
     return Table(f"{pass_name}, {record.inputs[name].text}", headers, rows, aligns, below)
 
