@@ -217,9 +217,9 @@ def run() -> None:
     try:
         exit_code = main()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has gone (| head)
+    except OSError as error:  # the disk is full, or the reader has gone (| head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        exit_code = 141
+        exit_code = 141 if isinstance(error, BrokenPipeError) else _fail(f"cannot write the output: {error.strerror}")
     sys.exit(exit_code)
 
 

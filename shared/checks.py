@@ -16,6 +16,9 @@ import numpy as np
 from shared.alignments import ALIGNMENTS
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
+# the dtypes that both frameworks compute with, and Python's own numbers
+_FLOATS = ("float32", "float64", "float16", "bfloat16")
+_INTEGERS = ("int", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
 
 
@@ -37,8 +40,8 @@ def see_host(argument: Any) -> Seen:
     if isinstance(argument, (np.ndarray, np.generic)) and not isinstance(argument, np.ma.MaskedArray):
         array = np.asarray(argument)
         dtype = str(array.dtype)
-        if not array.dtype.isnative:  # as FITS and netCDF have it; no framework computes with it
-            order = {"<": "little", ">": "big"}[array.dtype.byteorder]
+        order = {"<": "little", ">": "big"}.get(array.dtype.byteorder)
+        if order and not array.dtype.isnative:  # as FITS and netCDF have it; no framework computes with it
             dtype = f"{order}-endian {array.dtype.name}, expected this machine's byte order"
         return Seen("numpy.ndarray", array.shape, dtype, lambda: array.ravel().tolist())
     return Seen(_type_name(argument), None)
@@ -138,7 +141,7 @@ def check_similarity(seen: Seen) -> None:
     """Raise unless it is a floating-point array of shape (rows, cols) or (batch, rows, cols)."""
     if seen.shape is None:
         raise TypeError(f"similarity must be a floating-point array of this framework or NumPy, got {seen.type_name}")
-    if seen.dtype not in ("float32", "float64", "float16", "bfloat16"):
+    if seen.dtype not in _FLOATS:
         raise TypeError(
             f"similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got {seen.dtype}"
         )
@@ -157,8 +160,8 @@ def check_vector(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     """Raise unless it is a floating-point array of similarity's shape."""
     if seen.shape is None:
         raise TypeError(f"vector must be a floating-point array of this framework or NumPy, got {seen.type_name}")
-    if not seen.dtype.startswith(("float", "bfloat")):
-        raise TypeError(f"vector must be floating-point, got {seen.dtype}")
+    if seen.dtype not in (*_FLOATS, "float"):
+        raise TypeError(f"vector must be {', '.join(_FLOATS)}, got {seen.dtype}")
     if seen.shape != similarity_shape:
         raise ValueError(f"vector must have similarity's shape {similarity_shape}, got {seen.shape}")
 
@@ -167,8 +170,8 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     """Raise unless these are integers of shape (2,) or (batch, 2) between 0 and the matrix's rows and cols."""
     if seen.shape is None:
         raise TypeError(f"lengths must be an integer array of this framework or NumPy, got {seen.type_name}")
-    if not seen.dtype.startswith(("int", "uint")):
-        raise TypeError(f"lengths must be integers, got {seen.dtype}")
+    if seen.dtype not in _INTEGERS:
+        raise TypeError(f"lengths must be integers of 8 to 64 bits, got {seen.dtype}")
     expected = (*similarity_shape[:-2], 2)
     if seen.shape != expected:
         raise ValueError(
@@ -195,8 +198,8 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     """
     if seen.shape is None:
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
-    if not seen.dtype.startswith(("float", "bfloat", "int", "uint")):
-        raise TypeError(f"{name} must be real, got {seen.dtype}")
+    if seen.dtype not in (*_FLOATS, "float", *_INTEGERS):
+        raise TypeError(f"{name} must be integers, {', '.join(_FLOATS)}, got {seen.dtype}")
     is_temperature = name == "temperature"
     allowed = ((),) if is_temperature else ((), similarity_shape)
     batch = similarity_shape[:-2]

@@ -15,7 +15,7 @@ def explained(error: ImportError, package: str, framework: str) -> ImportError:
     if theirs:
         return ImportError(
             f"{package} needs the package shared in {ours}, but Python finds {theirs[0]} first: rename that one, or "
-            f"put {ours.parent} before its folder in sys.path, as PYTHONPATH does"
+            "leave its folder out of sys.path (python -P leaves out that of the script)"
         )
     if framework in str(error):
         return ModuleNotFoundError(f"{package} needs {framework} ({error}): install it, or the extra [{framework}]")

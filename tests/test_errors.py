@@ -45,10 +45,11 @@ TYPES: Errors = {
     NOT_FLOATING + "complex64": {"similarity": np.ones((4, 5), np.complex64)},
     NOT_FLOATING + "big-endian float32" + NO_ORDER: {"similarity": S.astype(">f4")},
     NOT_FLOATING + "object": {"similarity": np.full((4, 5), None)},
+    NOT_FLOATING + "[('a', '>f4')]": {"similarity": np.zeros((4, 5), [("a", ">f4")])},
     NO_INTEGERS + "list": {"lengths": [4, 5]},
-    "lengths must be integers, got float64": {"lengths": np.array([3.5, 5.0])},
-    "lengths must be integers, got bool": {"lengths": np.array([True, True])},
-    f"lengths must be integers, got big-endian int64{NO_ORDER}": {"lengths": np.array([4, 5], ">i8")},
+    "lengths must be integers of 8 to 64 bits, got float64": {"lengths": np.array([3.5, 5.0])},
+    "lengths must be integers of 8 to 64 bits, got bool": {"lengths": np.array([True, True])},
+    f"lengths must be integers of 8 to 64 bits, got big-endian int64{NO_ORDER}": {"lengths": np.array([4, 5], ">i8")},
 }
 VALUES: Errors = {
     NO_MATRIX + "()": {"similarity": np.float32(1)},
@@ -66,8 +67,10 @@ VALUES: Errors = {
 def parameter_types(name: str) -> Errors:
     numbers = {"str": "1", "NoneType": None, "list": [1.0]}
     real = {"complex": 1j, "bool": True, f"big-endian float64{NO_ORDER}": np.array(1.0, ">f8")}
+    real["float128"] = np.longdouble(1)
     errors = {f"{name}{NO_NUMBER}{shown}": {name: value} for shown, value in numbers.items()}
-    return errors | {f"{name} must be real, got {shown}": {name: value} for shown, value in real.items()}
+    text = f"{name} must be integers, float32, float64, float16, bfloat16, got "
+    return errors | {text + shown: {name: value} for shown, value in real.items()}
 
 
 def parameter_values(name: str) -> Errors:

@@ -226,7 +226,7 @@ def test_a_derivative_of_a_product_by_hand_raises(variant):
     ("vector", "error", "text"),
     [
         ([[1.0]], TypeError, "vector must be a floating-point array of this framework or NumPy, got list"),
-        (MATRICES.astype(np.int32), TypeError, "vector must be floating-point, got int32"),
+        (MATRICES.astype(np.int32), TypeError, "vector must be float32, float64, float16, bfloat16, got int32"),
         (MATRICES[0], ValueError, "vector must have similarity's shape (4, 6, 5), got (6, 5)"),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_line_says_which_framework_or_whose_folder_is_in_the_way(package: str,
         (tmp_path / "script.py").write_text(f"import {package}\n")
         said = run("script.py", cwd=tmp_path, path=[ROOT], expected=1).splitlines()[-1]
         found = tmp_path / theirs.removesuffix("/__init__.py")
-        assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {found} first" in said
+        assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {found} first: rename" in said
         shutil.rmtree(tmp_path / "shared", ignore_errors=True)
 
 

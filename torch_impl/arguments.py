@@ -47,8 +47,9 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype)
-    if isinstance(value, np.ndarray):
-        value = np.array(value)  # without negative strides, and writeable
+    if isinstance(value, (np.ndarray, np.generic)):
+        # without negative strides, and writeable; PyTorch does not know NumPy's bfloat16
+        value = np.array(value, np.float32 if str(value.dtype) == "bfloat16" else None)
     elif device.type != "cpu" and isinstance(value, (int, float)):
         return torch.full(
             (), value, dtype=dtype, device=device

@@ -272,6 +272,9 @@ def test_an_output_that_lacks_letters_or_its_reader_ends_quietly(recorded: Path)
     command = [sys.executable, COMPARE, "--from", str(recorded)]
     printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
     assert b"250 ms" in printed.stdout and printed.stdout.isascii() and not printed.stderr
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1) and b"No space left on device" in ended.stderr
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

@@ -26,7 +26,7 @@ def read_record(path: Path) -> tuple[Record, Report]:
                     of_type(question.details, result.details, "details")  # raises if they are no measurement
             return record, question.report(record)
         except Exception as error:  # whatever it is: what a question keeps in details and labels, no other one knows
-            why = f"{record.settings.question} cannot show it ({type(error).__name__}: {error})"
+            why = f"{record.settings.question} cannot show it ({type(error).__name__}: {str(error)[:300]})"
     raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {why}")
 
 

@@ -4,7 +4,6 @@ JAX's variants, called in JAX and from PyTorch, show what the crossing costs. Ca
 with PyTorch's own: the choice of whoever trains a model in PyTorch.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from shared.bench.questions.question import AbilitiesByFramework, Cases
 from shared.bench.record import Record
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import is_precise
+from shared.bench.run.worker_handle import WORKER_COMMAND
 from shared.bench.units import NOTHING, between, duration
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
@@ -22,7 +22,7 @@ from shared.variants import Abilities
 IN_JAX, FROM_PYTORCH = "in JAX", "from PyTorch"
 SMALL = "small"  # the input on which a call is little more than the crossing
 _SMALL_SIZE = (4, 16, 16)
-_WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.questions.bridge_worker")
+_WORKER_COMMAND = (*WORKER_COMMAND[:-1], "shared.bench.questions.bridge_worker")
 
 
 class Bridge(AxisQuestion):

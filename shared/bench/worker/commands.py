@@ -79,7 +79,7 @@ def outcome(commands: "Commands", do: str, case: Case, arguments: dict[str, Any]
         return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
     except NotMeasurable as error:
         return {"status": "limit", "reason": str(error), "details": {}}
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         traceback.print_exc()
         if commands.backend.is_out_of_memory(error):
             return {"status": "limit", "reason": "out of memory", "details": {}}
