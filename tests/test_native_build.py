@@ -177,7 +177,7 @@ def test_where_the_cache_cannot_be_used_the_temporary_folder_is(source, temporar
     assert path.parent == temporary / f"{building.FOLDER}-{os.getuid()}" and not any((tmp_path / "noexec").iterdir())
     assert cpp.compiled(target(source)) == path and compilations() == 1
     path.parent.chmod(0o777)
-    with pytest.raises(cpp.Absent, match=r"not owned by this user alone.*; name one in ALIGNMENT_CACHE$"):
+    with pytest.raises(cpp.Absent, match=r"not owned by this user alone.*; set ALIGNMENT_CACHE to one$"):
         cpp.compiled(target(source))
 
 
