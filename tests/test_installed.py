@@ -24,7 +24,7 @@ assert {other!r} not in sys.modules and package.__file__.startswith({folder!r})
 
 
 def run(*command: str, cwd: Path, path: list[Path], expected: int = 0) -> str:
-    """What Python prints without what site-packages adds to the path, such as this checkout; where it looks first."""
+    """Run Python without the paths of .pth files, such as this checkout; return its output. path: searched first."""
     everywhere = [*path, Path(sysconfig.get_path("purelib"))]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, everywhere))}
     command = (sys.executable, "-S", *command)
@@ -53,8 +53,8 @@ def test_a_line_says_which_framework_or_whose_folder_is_in_the_way(package: str,
         (tmp_path / theirs).touch()
         (tmp_path / "script.py").write_text(f"import {package}\n")
         said = run("script.py", cwd=tmp_path, path=[ROOT], expected=1).splitlines()[-1]
-        found = tmp_path / theirs.removesuffix("/__init__.py")
-        assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {found} first: rename" in said
+        place = tmp_path / theirs.removesuffix("/__init__.py")
+        assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {place} first: rename" in said
         shutil.rmtree(tmp_path / "shared", ignore_errors=True)
 
 

@@ -232,7 +232,7 @@ def _opened(target: Target) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise Absent(f"what was compiled cannot be loaded: {error}; name another folder in ALIGNMENT_CACHE") from error
+        raise Absent(f"what was compiled cannot be loaded: {error}; set ALIGNMENT_CACHE to another folder") from error
 
 
 def _typed(library: ctypes.CDLL, functions: Mapping[str, Any]) -> ctypes.CDLL:
