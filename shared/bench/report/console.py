@@ -1,5 +1,6 @@
 """Reports on the console, and what else is printed there."""
 
+import re
 import shutil
 import sys
 from textwrap import fill
@@ -9,11 +10,13 @@ from tabulate import tabulate
 from shared.bench.report.report import Items, Report, blocks
 from shared.bench.report.tables import Table
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # which a record may hold, and a terminal would obey
+
 
 def console_text(report: Report) -> str:
     """A report as a run prints it at its end."""
     shown = (console_table(block) if isinstance(block, Table) else _lines(block) for block in blocks(report, True))
-    return "\n\n".join(filter(None, shown))
+    return _CONTROL.sub("?", "\n\n".join(filter(None, shown)))
 
 
 def _lines(items: Items | str) -> str:
