@@ -32,7 +32,7 @@ try:
     from shared.bench.run.plan import Plan
     from shared.bench.run.progress import Lines, print_error
     from shared.bench.run.protocol import measure
-    from shared.bench.units import clock
+    from shared.bench.units import minutes_text
     from shared.problems import ANY_FILE, PROBLEMS, problem_of
     from shared.problems.problem import UnusableInput
     from shared.sequences import SequenceError
@@ -92,7 +92,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     budget = (request.all and request.budget) or math.inf  # of all questions together
     end = time.monotonic() + budget
     if request.all:
-        minutes = clock(min(budget, sum(record.settings.budget for record in records)))
+        minutes = minutes_text(min(budget, sum(record.settings.budget for record in records)))
         print_error(f"{', '.join(record.settings.question for record in records)}: up to {minutes} minutes in all")
     for line in request.left_out:
         print_error(f"not asked: {line}")

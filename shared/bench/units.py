@@ -27,7 +27,7 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s" if seconds >= 999.5 else f"{figures(seconds)} s"
 
 
-def size(count: int | None) -> str:
+def bytes_text(count: int | None) -> str:
     """Bytes."""
     units = ((2**30, ".2f", "GiB"), (2**20, ".1f", "MiB"), (2**10, ".0f", "KiB"), (1, ".0f", "B"))
     least, form, unit = next((unit for unit in units if (count or 0) >= unit[0]), units[-1])
@@ -74,6 +74,6 @@ def ratio_interval(estimate: Estimate) -> str:
     return interval_text(estimate, ratio_text)
 
 
-def clock(seconds: float) -> str:
+def minutes_text(seconds: float) -> str:
     """Minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -15,7 +15,7 @@ from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, 
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import Block, Estimate, break_even, drift, median_time, time_quotient, time_ratio
 from shared.bench.record import Gate, Generation, Record, Result
-from shared.bench.units import clock, duration, figures, interval_text, ratio_text, rough_text, size
+from shared.bench.units import bytes_text, duration, figures, interval_text, minutes_text, ratio_text, rough_text
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 
 ONE_PASS = Settings(input="random", passes=("score",))
@@ -231,9 +231,9 @@ def test_an_unfinished_run_and_bad_cases_are_warned_of():
         (duration, "10.0 µs, 1.00 ms, 1.00 s", (9.996e-6, 0.9996e-3, 0.9996)),  # just below a round one
         (figures, "9.99, 10.0, 100, 1e+05", (9.994, 9.996, 99.96, 123456.0)),
         (rough_text, "1, 7.3, 10, 1200", (1.04, 7.26, 9.96, 1234.0)),
-        (size, "–, 480 B, 2 KiB, 3.0 MiB, 2.50 GiB", (None, 480, 2048, 3 * 2**20, 5 * 2**29)),
+        (bytes_text, "–, 480 B, 2 KiB, 3.0 MiB, 2.50 GiB", (None, 480, 2048, 3 * 2**20, 5 * 2**29)),
         (ratio_text, "0.25, 0.996, 1.000, 1.004, 11.1", (0.25, 0.996, 1.0, 1.004, 11.11)),
-        (clock, "0:00, 1:01, 60:00", (0.9, 61.5, 3600.0)),
+        (minutes_text, "0:00, 1:01, 60:00", (0.9, 61.5, 3600.0)),
         (interval_text, "500 … 700 ms; 2 processes", (Estimate(2.0, 0.5, 0.7, 2),)),
     ],
 )

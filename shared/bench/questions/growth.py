@@ -22,8 +22,7 @@ from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, between, duration, figures, rough_text
-from shared.bench.units import size as bytes_text
+from shared.bench.units import NOTHING, between, bytes_text, duration, figures, rough_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import batch_of_size
 from shared.problems.alignments import AlignmentProblem

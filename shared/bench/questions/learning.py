@@ -23,7 +23,7 @@ from shared.bench.report.tables import Answer, Plot, Table, left_then_right
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import groups_of, measure_in_processes
 from shared.bench.run.plan import WorkerStart
-from shared.bench.units import NOTHING, duration, figures, size
+from shared.bench.units import NOTHING, bytes_text, duration, figures
 from shared.bench.worker.case_runner import CaseRunner
 from shared.learning.baseline import GAP_EXTEND, GAP_OPEN, TEMPERATURE, blosum_weights
 from shared.learning.families import Family, split
@@ -240,7 +240,7 @@ def _table(record: Record, trained: Sequence[Result]) -> Table:
             compiled = duration(of_processes(seconds).value) if all(seconds) else NOTHING
             cells["epochs to the quality, by seed"] = ", ".join(epochs)
             cells["compiling in all"] = compiled if case.compiled else "nothing"
-            cells["peak memory of the process"] = size(result.peak_bytes)
+            cells["peak memory of the process"] = bytes_text(result.peak_bytes)
             cells["lines of code: models and trainer"] = str(record.code_lines[case.framework][case.variant])
     names = dict.fromkeys(name for cells in columns.values() for name in cells)
     rows = [(name, *(cells.get(name, NOTHING) for cells in columns.values())) for name in names]

@@ -31,8 +31,7 @@ from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import groups_of, measure_in_processes
 from shared.bench.run.largest_batch import function_of, placed
 from shared.bench.run.protocol import save_inputs
-from shared.bench.units import NOTHING, figures, interval_text
-from shared.bench.units import size as bytes_text
+from shared.bench.units import NOTHING, bytes_text, figures, interval_text
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import DATA, NotMeasurable, UnusableInput

@@ -7,7 +7,7 @@ from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import Estimate
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table
-from shared.bench.units import NOTHING, duration, interval_text, size
+from shared.bench.units import NOTHING, bytes_text, duration, interval_text
 from shared.problems import problem_of
 
 CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
@@ -73,9 +73,9 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     variant = f"{case.variant}{auto}{f', {case.label}' if case.label else ''}"
     names = case.pass_name, case.input, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no"
     cells = dict(zip(NAMES, names, strict=True)) | {
-        "memory": size(result.peak_bytes),
-        "input bytes": size(result.input_bytes),
-        "output bytes": size(result.output_bytes),
+        "memory": bytes_text(result.peak_bytes),
+        "input bytes": bytes_text(result.input_bytes),
+        "output bytes": bytes_text(result.output_bytes),
         "status": f"{mark}: {result.reason}" if result.reason else mark,
     }
     if result.gate:

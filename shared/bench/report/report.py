@@ -11,7 +11,7 @@ from shared.bench.measure import gpu_state
 from shared.bench.record import Record
 from shared.bench.report.case_table import BRIEF, NAMES, case_table, case_tables
 from shared.bench.report.tables import Answer, Plot, Table
-from shared.bench.units import clock, duration
+from shared.bench.units import duration, minutes_text
 from shared.problems import problem_of
 
 
@@ -112,7 +112,7 @@ def _head(record: Record) -> Iterator[str]:
     if timed and record.generations:
         counts = [sorted({len({b.worker for b in blocks}) for blocks in timed}), sorted({len(b) for b in timed})]
         workers, rounds = (" to ".join(dict.fromkeys(map(str, (values[0], values[-1])))) for values in counts)
-        yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
+        yield f"fresh processes for each case: {workers}; rounds: {rounds}; {minutes_text(record.seconds)} minutes"
 
 
 def _terms(record: Record, passes: Mapping[str, str]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from shared.bench.estimates import Block
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
 from shared.bench.run.schedule import CHEAP_FIRST_CALL, SLOW_SECONDS, block_of
-from shared.bench.units import size
+from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
 # Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
@@ -154,7 +154,7 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     if nearest is None:
         return None
     needed = ((nearest.peak_bytes or 0) + (nearest.input_bytes or 0)) * more // less
-    return f"{_NEEDS} {size(needed)}, may take {size(most)}" if needed > most else None
+    return f"{_NEEDS} {bytes_text(needed)}, may take {bytes_text(most)}" if needed > most else None
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:

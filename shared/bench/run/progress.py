@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from shared.bench.record import Record
-from shared.bench.units import clock
+from shared.bench.units import minutes_text
 
 
 def print_error(line: str) -> None:
@@ -58,8 +58,8 @@ class Lines:
     def tick(self) -> None:
         """Update the line of a terminal: about twice a second while a worker is waited for, never by a thread."""
         now = time.monotonic()
-        remaining = "" if self._end is None else f", at most {clock(max(0.0, self._end - now))} left"
-        line = f"{self._phase}  {self._done}/{self._steps}  {clock(now - self._start)}{remaining}  {self._step}"
+        remaining = "" if self._end is None else f", at most {minutes_text(max(0.0, self._end - now))} left"
+        line = f"{self._phase}  {self._done}/{self._steps}  {minutes_text(now - self._start)}{remaining}  {self._step}"
         self.close(line[: shutil.get_terminal_size().columns - 1])
 
     def close(self, line: str = "") -> None:

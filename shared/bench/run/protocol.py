@@ -31,7 +31,7 @@ from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import measure_timed_calls
-from shared.bench.units import clock
+from shared.bench.units import minutes_text
 from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
@@ -49,7 +49,7 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
     for path in (str(ROOT), record.settings.problem):
         if "jax" in record.settings.frameworks and path.encode(errors="ignore").decode() != path:
             raise UnusableInput(f"JAX cannot compile code whose path is not UTF-8, got {path!r}: rename it")
-    budget = clock(record.settings.budget)
+    budget = minutes_text(record.settings.budget)
     progress.say(f"{record.settings.question}: up to {budget} minutes; --budget SECONDS changes that")
     with _folder() as folder, gpu_state.sampled(record.settings.device) as samples:
 
