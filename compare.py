@@ -17,27 +17,30 @@ from dataclasses import replace
 from pathlib import Path
 
 try:
-    from shared.backends import is_file
-    from shared.bench.cases import FRAMEWORKS, Settings
-    from shared.bench.command_line import Request, flag, parse
-    from shared.bench.questions import QUESTIONS, read_record
-    from shared.bench.questions.growth import prediction
-    from shared.bench.record import Record, UnreadableRecord
-    from shared.bench.report.compare_runs import compare_runs
-    from shared.bench.report.console import console_table, console_text, in_ascii, wrapped
-    from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
-    from shared.bench.report.report import Report
-    from shared.bench.report.side_by_side import notes, side_by_side
-    from shared.bench.run.context import CannotMeasure, Run
-    from shared.bench.run.plan import Plan
-    from shared.bench.run.progress import Lines, print_error
-    from shared.bench.run.protocol import measure
-    from shared.bench.units import minutes_text
-    from shared.problems import ANY_FILE, PROBLEMS, problem_of
-    from shared.problems.problem import UnusableInput
-    from shared.sequences import SequenceError
+    import psutil  # noqa: F401
+    import tabulate  # noqa: F401
 except ModuleNotFoundError as error:
     sys.exit(f"compare.py: error: {error}: install the extra [compare]")
+
+from shared.backends import is_file
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.command_line import Request, flag, parse
+from shared.bench.questions import QUESTIONS, read_record
+from shared.bench.questions.growth import prediction
+from shared.bench.record import Record, UnreadableRecord
+from shared.bench.report.compare_runs import compare_runs
+from shared.bench.report.console import console_table, console_text, in_ascii, wrapped
+from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
+from shared.bench.report.report import Report
+from shared.bench.report.side_by_side import notes, side_by_side
+from shared.bench.run.context import CannotMeasure, Run
+from shared.bench.run.plan import Plan
+from shared.bench.run.progress import Lines, print_error
+from shared.bench.run.protocol import measure
+from shared.bench.units import minutes_text
+from shared.problems import ANY_FILE, PROBLEMS, problem_of
+from shared.problems.problem import UnusableInput
+from shared.sequences import SequenceError
 
 # raised before anything is measured, by what the user gave
 _BAD_INPUT = (CannotWrite, UnreadableRecord, SequenceError, UnusableInput)
