@@ -97,6 +97,7 @@ def test_a_graph_is_for_one_shape_type_function_and_stream(other, monkeypatch):
     assert len(Graph.made) == 2
 
 
+@pytest.mark.slow
 def test_the_graphs_used_last_are_kept():
     for count in range(1, MOST_GRAPHS + 2):
         replay(count=count)

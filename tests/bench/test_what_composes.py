@@ -109,6 +109,7 @@ def run_transforms(*arguments: str) -> Ended:
     return run_here("transforms", "--threads", "1", *arguments)
 
 
+@pytest.mark.slow
 def test_a_run_tries_every_transform_and_again_what_failed_when_resumed(pretended: list[Any], tmp_path: Path):
     path, page = tmp_path / "run.json", tmp_path / "run.html"
     options = ("--variant", "vmap,fused", "--problem", "free_gap", "--compile-limit", "1")
