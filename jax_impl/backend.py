@@ -146,8 +146,8 @@ def call_of(
     """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    own_options, names = split_options(problem, options)
-    return pass_function(pass_name, function(problem, variant, own_options), compiled, dynamic, names)
+    scalar_options, names = split_options(problem, options)
+    return pass_function(pass_name, function(problem, variant, scalar_options), compiled, dynamic, names)
 
 
 def _module(problem: str) -> ModuleType:

@@ -47,9 +47,8 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype)
-    if isinstance(value, (np.ndarray, np.generic)):
-        # without negative strides, and writeable; PyTorch does not know NumPy's bfloat16
-        value = np.array(value, np.float32 if str(value.dtype) == "bfloat16" else None)
+    if isinstance(value, np.ndarray):
+        value = _copied(value)
     elif device.type != "cpu" and isinstance(value, (int, float)):
         return torch.full(
             (), value, dtype=dtype, device=device
@@ -79,11 +78,15 @@ def _limited(gap: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     return gap.minimum(gap.new_full((), LARGEST_GAP)).maximum(gap.new_full((), LOWEST))
 
 
+def _copied(array: np.ndarray) -> np.ndarray:
+    """A copy, as it may be read-only or run backwards; bfloat16 as float32, because PyTorch does not know NumPy's."""
+    return np.array(array, np.float32 if str(array.dtype) == "bfloat16" else None)
+
+
 def from_numpy(array: np.ndarray) -> torch.Tensor:
-    """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
-    if str(array.dtype) == "bfloat16":
-        return torch.tensor(array.astype(np.float32)).to(torch.bfloat16)
-    return torch.tensor(np.array(array))
+    """A copy as a tensor of the same dtype."""
+    tensor = torch.tensor(_copied(array))
+    return tensor.to(torch.bfloat16) if str(array.dtype) == "bfloat16" else tensor
 
 
 def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:

@@ -58,11 +58,12 @@ class Helpers {
   bool avoid_openmp() const { return Clock::now().time_since_epoch() < Clock::duration(avoided_until_); }
 
   void openmp_has_waited(Clock::duration waited) {
-    const Clock::duration last(avoided_for_), most = AVOIDED_MOST;
     Clock::duration next(0);
-    if (waited >= LONG_WAIT) next = std::min(most, last.count() ? 2 * last : AVOIDED_FIRST);
-    avoided_for_ = next.count();
-    avoided_until_ = (Clock::now().time_since_epoch() + next).count();
+    if (waited >= LONG_WAIT) {
+      next = std::clamp<Clock::duration>(2 * Clock::duration(avoided_for_), AVOIDED_FIRST, AVOIDED_MOST);
+      avoided_until_ = (Clock::now().time_since_epoch() + next).count();
+    }
+    if (avoided_for_ != next.count()) avoided_for_ = next.count();
   }
 
  private:
