@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-import jax_impl
+from jax_impl import functions
 from jax_impl.arguments import see, widened
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
@@ -56,7 +56,7 @@ def best_alignment(
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
     """
-    name, gaps, options = checks.best_alignment_call(jax_impl, function, parameters)
+    name, gaps, options = checks.best_alignment_call(functions, function, parameters)
     checks.check_alignment(see, similarity, lengths, gaps)
     checks.check_fixed_shape(similarity.shape)
     platform = platform_of(similarity)

@@ -65,6 +65,8 @@ ALIGNMENT_VARIANTS = (
 
 # what a user of each framework would write first for a batch: a scan under jit and vmap, an eager loop
 WRITTEN_FIRST = {"jax": "vmap", "torch": "diagonal_loop"}
+# PyTorch's autograd differentiates these by itself, to any order
+EAGER_LOOPS = ("cell_loop", "diagonal_loop")
 # "auto" picks the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
 # these are for accelerators, and absent on every CPU

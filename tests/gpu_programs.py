@@ -7,7 +7,7 @@ import pytest
 
 import jax_impl.alignment
 import torch_impl.alignment
-from torch_impl.kernels import fused, plain_calls
+from torch_impl.kernels import fused
 
 
 def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
     for module in (jax_impl.alignment, jax_best):
         monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
-    monkeypatch.setattr(plain_calls, "is_plain", lambda _: False)
+    monkeypatch.setattr(fused, "is_plain", lambda _: False)
 
 
 class Driver:

@@ -38,11 +38,9 @@ ONLY_IN_TORCH = {
     "jax_bridge.py",  # JAX's functions in PyTorch; the other way deadlocks: see docs/transforms.md
     "dtensors.py",  # each process computes the pairs of a DTensor that it holds; pairs.py tells JAX's partitioner so
     "first_order_guard.py",  # the scan operator has no second derivatives
-    "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "kernels/openmp.py",  # the threads of its operators, which XLA keeps to itself and does not let wait in a loop
     "kernels/exact_pairs.py",  # the same kernels flag the same pairs in JAX, and come with PyTorch
     "kernels/without_gradient.py",  # an operator whose backward raises; in JAX that is a rule of the function
-    "operator_calls.py",  # what saves PyTorch a graph; XLA leaves out of one what nothing needs
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 ONLY_IN_JAX = {
@@ -62,7 +60,7 @@ def test_the_public_names_are_the_same_and_nothing_else_is_public():
     other_names = {"best_alignment", "hessian_vector_product", "marginals", "variants"}
     assert set(PROBLEMS) == set(jax_impl.__all__) - other_names
     for package in (jax_impl, torch_impl):
-        modules = package.__name__, *(f"{package.__name__}.{kind}_alignment" for kind in ("best", "expected"))
+        modules = {f"{package.__name__}{end}" for end in ("", ".functions", ".best_alignment", ".expected_alignment")}
         functions = {name for name, value in vars(package).items() if inspect.isfunction(value) and name[0] != "_"}
         assert {name for name in functions if vars(package)[name].__module__ in modules} == set(jax_impl.__all__)
 

@@ -17,8 +17,8 @@ import torch_impl.alignment
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
-from torch_impl import alignment, operator_calls
-from torch_impl.kernels import plain_calls
+from torch_impl import alignment, derivatives
+from torch_impl.kernels import fused
 
 Tensor = torch.Tensor
 PROBLEM, NAMES, OPTIONS = "smith_waterman_affine", ("gap_extend",), {"restrict_turns": False, "penalize_turns": True}
@@ -121,12 +121,11 @@ def test_a_gap_by_position_may_have_any_strides(variant):
 def test_a_plain_call_takes_a_gap_by_position_by_the_short_way(monkeypatch):
     s, gap = torch.randn(2, 2, 3, 4)
     expected = reference.smith_waterman(s.numpy(), None, gap=gap.numpy(), end="match")
-    monkeypatch.setattr(alignment, "_fused", None)
+    monkeypatch.setattr(alignment, "fused", None)
     scores = torch_impl.smith_waterman(s, gap=gap, end="match", variant="fused")
     np.testing.assert_allclose(scores.numpy(), expected, rtol=1e-5)
     for other in (gap.double(), gap.numpy(), gap[0], torch.tensor(-1.0)):
-        arguments = operator_calls.score, "smith_waterman", {"end": "any"}, s, None, {"gap": other, "temperature": 1.0}
-        assert plain_calls.plain_call(*arguments, str) is None
+        assert short(s, None, gap=other) is None
 
 
 def test_the_short_way_records_a_gap_by_position():
@@ -151,8 +150,10 @@ class Own(torch.Tensor):
 
 
 def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
+    if not fused.is_plain_call(s):
+        return None
     parameters = {"gap": gap, "temperature": temperature}
-    return plain_calls.plain_call(operator_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters, str)
+    return fused.plain_call(derivatives.score, "smith_waterman", {"end": "any"}, s, lengths, parameters)
 
 
 def results(function: Callable[..., torch.Tensor], s: torch.Tensor, lengths: Any) -> list[torch.Tensor]:
@@ -255,6 +256,6 @@ def test_values_kept_between_calls_are_not_mixed_up(monkeypatch):
     torch_impl.smith_waterman(leaf, LENGTHS, gap=-1.25).sum().backward()
     assert leaf.grad is not None
     assert torch.equal(leaf.grad, torch_impl.marginals(torch_impl.smith_waterman, S, LENGTHS, gap=-1.25))
-    monkeypatch.setattr(plain_calls, "_MOST_PAIRS", 2)  # and more pairs than are kept are computed
+    monkeypatch.setattr(fused, "_MOST_PAIRS", 2)  # and more pairs than are kept are computed
     for pairs in (2, 3):
         assert torch.equal(torch_impl.smith_waterman(S[:pairs], LENGTHS[:pairs], gap=-1.25), first[:pairs])

@@ -1,22 +1,17 @@
 """The best alignment, by the recurrences with maxima in place of the smooth ones: the limit of temperature 0."""
 
 import functools
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-import torch_impl
 from shared import checks
-from shared.alignments import names_by_position
-from shared.kernels import cpp
-from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see
-from torch_impl.derivatives import mapped
+from torch_impl import functions
+from torch_impl.derivatives import Engine, with_map
 from torch_impl.dtensors import is_dtensor, of_own_pairs
-from torch_impl.kernels import cpp_binding, without_gradient
-from torch_impl.kernels.fused import TRITON_BINDING, is_on_gpu, sizes_of, why_not_on_gpu
-from torch_impl.kernels.plain_calls import plain_call
+from torch_impl.kernels import without_gradient
+from torch_impl.kernels.fused import fused, is_on_gpu, is_plain_call, plain_call, why_not_on_gpu
 
 Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
@@ -58,70 +53,48 @@ def best_alignment(
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
     """
-    name, gaps, options = checks.best_alignment_call(torch_impl, function, parameters)
-    temperature = {"temperature": 1.0}  # ignored, but the kernels expect a value
-    result = plain_call(_plain, name, options, similarity, lengths, gaps | temperature, str)
-    if result is not None:
-        return result
+    name, gaps, options = checks.best_alignment_call(functions, function, parameters)
+    arguments = name, options, similarity, lengths, gaps | {"temperature": 1.0}  # ignored, but the kernels expect one
+    if is_plain_call(similarity):
+        result = plain_call(_best, *arguments)
+        if result is not None:
+            return result
     if is_dtensor(similarity):
-        bound = functools.partial(getattr(torch_impl, name), **options)
+        bound = functools.partial(function, **options)
         return of_own_pairs(functools.partial(best_alignment, bound), similarity, lengths, **gaps)
-    checks.check_alignment(see, similarity, lengths, gaps)
-    s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-    operators = _operators(s)
-    dtype, wide, batch = s.dtype, s.to(torch.promote_types(s.dtype, torch.float32)), s.shape[:-2]
-    tensors = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
-    values, matrices = columns_and_gaps(tensors, batch)
-    sizes = sizes_of(lengths, wide.device)
-    if not batch:
-        wide, values, matrices = wide[None], values[None], [matrix[None] for matrix in matrices]
-        sizes = sizes if lengths is None else sizes[None]
-    call = cpp.call_of(name, options, names_by_position(name, gaps))
-    if torch.compiler.is_compiling():
-        scores, matches = operators.best(wide, sizes, values, matrices, *call)
-    else:
-        scores, matches = _Best.apply(operators, *call, wide, sizes, values, *matrices)
-    if not batch:
-        scores, matches = scores[0], matches[0]
-    return scores.to(dtype), matches
-
-
-def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind: int, options: int, _: Any) -> Pair:
-    return own.best(s, lengths, values, gaps, kind, options)
-
-
-def _operators(similarity: Tensor) -> Any:
-    """The module of operators for it."""
     if is_on_gpu(similarity):
-        reason = why_not_on_gpu()
-        if reason:
+        if reason := why_not_on_gpu():
             raise RuntimeError(reason)
-        return sys.modules[TRITON_BINDING]
-    if similarity.device.type != "cpu":
+    elif isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         raise NotImplementedError(checks.no_best_text(similarity.device.type))
-    return cpp_binding
+    return fused(_best if torch.compiler.is_compiling() else _differentiated, *arguments)
 
 
+def _best(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:
+    return engine.operators.best(s, lengths, values, gaps, *engine.call)
+
+
+def _differentiated(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:
+    return _Best.apply(engine, s, lengths, values, *gaps)
+
+
+@with_map
 class _Best(torch.autograd.Function):
     """An operator under autograd and torch.func."""
 
     @staticmethod
-    def forward(own: Any, kind: int, options: int, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
-        return own.best(s, lengths, values, gaps, kind, options)
+    def forward(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
+        return _best(engine, s, lengths, values, gaps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-        ctx.shapes = [tensor.shape for tensor in inputs[3:]]
+        ctx.shapes = [tensor.shape for tensor in inputs[1:]]
 
     @staticmethod
     def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
         nothing = without_gradient.gradient(of_scores).sum()
-        return None, None, None, *(nothing.expand(shape) for shape in ctx.shapes)
+        return None, *(nothing.expand(shape) for shape in ctx.shapes)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:
         raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], own: Any, kind: int, options: int, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Best.apply, own, kind, options), info, in_dims[3:], tensors)

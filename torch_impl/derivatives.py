@@ -1,15 +1,19 @@
-"""Derivatives of an engine's scores, under autograd, torch.func and torch.compile.
+"""The passes of an engine, and their derivatives under autograd, torch.func and torch.compile.
 
-An engine has three operators on plain tensors, always of a batch. With S(x) a pair's score, x its similarity and its
-parameters, and t a direction:
+With S(x) a pair's score, x its similarity and its parameters, g = dS/dx, H = d2S/dx2 and a direction t, an engine has
+operators on plain tensors, always of a batch:
 
     score       S
-    gradients   S, dS/dx
-    tangents    <dS/dx, t>, (d2S/dx2) t
-    product     the part of (d2S/dx2) t that belongs to the similarity, where t has no other part either
+    gradients   S, g
+    tangents    <g, t>, H t
+    product     the part of H t that belongs to the similarity, where t has no other part either
 
-The gradients are one differentiable function, whose outputs are S and g = dS/dx. For cotangents a of S and A of g,
-its backward is a g + H A: H is symmetric, so the backward is again a tangent.
+The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
+symmetric, so the backward is again a tangent.
+
+Outside of every transform, a call is one node of autograd's graph at most, without a vmap rule, for which PyTorch would
+bind the arguments to a signature in each call; marginals are not the gradient of a score, which would build a graph and
+run autograd's engine. With cold caches, as after a large similarity, that takes half a millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
 shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
@@ -17,7 +21,7 @@ Masking is the engine's responsibility.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -27,7 +31,8 @@ from torch._library.custom_ops import get_library_allowing_overwrite
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from shared.checks import EXPORT_TEXT, CannotDifferentiate
+from shared.checks import EXPORT_TEXT, HVP_TEXT, CannotDifferentiate, third_order_text
+from shared.variants import EAGER_LOOPS
 from torch_impl.arguments import inside
 from torch_impl.transforms import (
     is_exporting,
@@ -41,41 +46,97 @@ from torch_impl.transforms import (
 
 Tensor = torch.Tensor
 Tensors = tuple[Tensor, ...]
+Gaps = Sequence[Tensor]
 # scores (batch,); their gradients: of s (batch, rows, cols), of values (batch, P), of gaps each (batch, rows, cols)
 Derivatives = tuple[Tensor, Tensor, Tensor, list[Tensor]]
 
 
 class Engine(NamedTuple):
-    """Operators that compute scores and derivatives; not differentiable, with fake versions for torch.compile."""
+    """The operators of a variant for one alignment, with fake versions for torch.compile; not differentiable."""
 
-    score: Callable[..., Tensor]  # (s, lengths, values, gaps) -> (batch,)
-    # (s, lengths, values, gaps, with_values=) -> scores and gradients;
-    # without values, d_values may be anything of that shape, and there are no gradients of gaps
-    gradients: Callable[..., Derivatives]
-    # (s, lengths, values, gaps, t_s, t_values, t_gaps) -> the tangents of all of them
-    tangents: Callable[..., Derivatives]
-    # (s, lengths, values, gaps, t_s) -> the tangent of d_s alone
-    product: Callable[..., Tensor]
+    variant: str
+    operators: Any  # cpp_binding or its DIRECT or RECORDED, triton_binding, wavefront
+    call: tuple[Any, ...]  # how these name the alignment: kind and options, or the recurrence and whether by a graph
+
+    def score(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
+        """Scores (batch,)."""
+        return self.operators.score(s, lengths, values, gaps, *self.call)
+
+    def gradients(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, with_values: bool) -> Derivatives:
+        """Scores and gradients. Without values, d_values may be anything of its shape, and there are none of gaps."""
+        return self.operators.gradients(s, lengths, values, gaps, *self.call, with_values)
+
+    def tangents(
+        self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_s: Tensor, t_values: Tensor, t_gaps: Gaps
+    ) -> Derivatives:
+        """The tangents of all results of gradients."""
+        return self.operators.tangents(s, lengths, values, gaps, t_s, t_values, t_gaps, *self.call)
+
+    def product(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_s: Tensor) -> Tensor:
+        """The tangent of d_s alone."""
+        return self.operators.product(s, lengths, values, gaps, t_s, *self.call)
+
+    def third_order_error(self) -> CannotDifferentiate:
+        """The error where a third derivative is asked for."""
+        return CannotDifferentiate(third_order_text(self.variant, EAGER_LOOPS) + HVP_TEXT)
 
 
-def scores_of(
-    engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor] = ()
-) -> Tensor:
-    """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
+def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
+    """Scores (batch,), outside of every transform: they can be differentiated twice by autograd."""
+    if is_any_recorded(s, values, *gaps):
+        return _Scores.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
+    return engine.score(s, lengths, values, gaps)
+
+
+def marginals(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
+    """The gradients of the scores with respect to s, outside of every transform: differentiable once by autograd."""
+    if is_any_recorded(s, values, *gaps):
+        # what was made in inference mode cannot be saved for the backward
+        s, *gaps = (matrix.clone() if matrix.is_inference() else matrix for matrix in (s, *gaps))
+        return _Marginals.apply(engine, s, lengths, values, *gaps)
+    return engine.gradients(s, lengths, values, gaps, False)[1]
+
+
+def product(vector: Tensor, engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
+    """The tangents of the marginals in the direction vector, outside of every transform; not differentiable."""
+    vector = vector.to(s).view(s.shape)
+    if is_any_recorded(vector, s, values, *gaps):
+        return _Product.apply(engine, vector, s, lengths, values, *gaps)
+    return engine.product(s, lengths, values, gaps, vector)
+
+
+def kernel_pass(asked: Callable[..., Any], similarity: Any, values: Iterable[Any]) -> str:
+    """The pass of the kernels that one of these runs, as far as is known before its arguments are checked."""
+    if asked is not score:
+        return "marginals" if asked is marginals else "tangents"
+    if is_any_recorded(*values):
+        return "gradients"
+    return "marginals" if is_any_recorded(similarity) else "score"
+
+
+def is_any_recorded(*values: Any) -> bool:
+    """Whether autograd records what is done with one of them; an exported program is not differentiated."""
+    if is_exporting() or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
+
+
+def transformed_score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
+    """Scores (batch,) under any transform, which can be differentiated twice."""
     if torch.compiler.is_compiling():
-        return _compiled(engine, text, s, lengths, values, gaps)
+        return _compiled(engine, s, lengths, values, gaps)
     forward_mode = under_forward_mode()
     are_values_recorded = any(is_recorded(value) for value in (values, *gaps))
     recorded = torch.is_grad_enabled() and (is_recorded(s) or are_values_recorded)
     if not recorded and not levels_of("grad"):
-        return (_ScoreForward if forward_mode else _Score).apply(engine, text, s, lengths, values, *gaps)
+        return (_ScoreForward if forward_mode else _Score).apply(engine, s, lengths, values, *gaps)
     # the tensors do not show what a transform differentiates
     with_values = forward_mode or under_derivative_transform() or are_values_recorded
     functions = _GradientsForward if forward_mode else _Gradients
-    return functions.apply(engine, text, with_values, s, lengths, values, *gaps)[0]
+    return functions.apply(engine, with_values, s, lengths, values, *gaps)[0]
 
 
-def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Tensor:
+def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores under torch.compile, which supports only first derivatives of a Function and neither its vmap nor its jvp.
 
     It would silently drop a second derivative. So the innermost level of torch.func.grad gets a function that is linear
@@ -93,7 +154,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     if mapped and (levels or recorded):
         raise CannotDifferentiate("a gradient cannot be mapped inside torch.compile here; use torch.func.vmap outside")
     if len(levels) + recorded > 2:
-        raise CannotDifferentiate(text)
+        raise engine.third_order_error()
     if not levels and not recorded:
         return engine.score(s, lengths, values, list(gaps))
     if not levels:
@@ -103,26 +164,45 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     # where nothing is recorded, the compiler miscounts the arguments of a Function's forward that takes *gaps
     again = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in below)
     function = _Gradients.apply if again else _Gradients.forward
-    scores, *gradients = function(engine, text, True, below[0], lengths, *below[1:])
+    scores, *gradients = function(engine, True, below[0], lengths, *below[1:])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
     direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(derivatives_of, below, strict=True)]
     return scores + _directional(lengths, gradients, direction)
 
 
+def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
+    """The vmap rule of a function of batches: (mapped, batch, ...) becomes one batch; unmapped tensors are repeated."""
+    moved = [
+        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, in_dims, strict=True)
+    ]
+    sizes = moved[0].shape[:2]
+    results = function(*(tensor.flatten(0, 1) for tensor in moved))
+    return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
+
+
+def with_map(function: Any) -> Any:
+    """A class decorator: the vmap rule of a Function of batches, whose first inputs are no tensors."""
+
+    def vmap(info: Any, in_dims: tuple, *inputs: Any) -> Any:
+        count = next(number for number, value in enumerate(inputs) if isinstance(value, Tensor))
+        return mapped(functools.partial(function.apply, *inputs[:count]), info, in_dims[count:], inputs[count:])
+
+    function.vmap = staticmethod(vmap)
+    return function
+
+
+@with_map
 class _Score(torch.autograd.Function):
     """The score alone, where nothing is differentiated."""
 
     @staticmethod
-    def forward(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
+    def forward(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
         return engine.score(s, lengths, values, list(gaps))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
         pass
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Score.apply, engine, text), info, in_dims[2:], tensors)
 
 
 class _ScoreOnce(torch.autograd.Function):
@@ -135,7 +215,7 @@ class _ScoreOnce(torch.autograd.Function):
     def forward(
         ctx: Any, engine: Engine, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
     ) -> Tensor:
-        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values=with_values)
+        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values)
         ctx.with_values, ctx.gaps = with_values, len(gaps)
         ctx.save_for_backward(d_s, d_values, *d_gaps)
         return scores
@@ -148,19 +228,20 @@ class _ScoreOnce(torch.autograd.Function):
         return None, None, to_s, None, *to_values
 
 
+@with_map
 class _Gradients(torch.autograd.Function):
     """Scores and their gradients."""
 
     @staticmethod
     def forward(
-        engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
+        engine: Engine, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
     ) -> Tensors:
-        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values=with_values)
+        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values)
         return scores, d_s, d_values, *d_gaps
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
-        ctx.engine, ctx.text, ctx.with_values, *tensors = inputs
+        ctx.engine, ctx.with_values, *tensors = inputs
         ctx.count = len(tensors)
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.set_materialize_grads(False)
@@ -180,35 +261,72 @@ class _Gradients(torch.autograd.Function):
             values, *gaps = other_saved
             t_s, t_values, *t_gaps = _direction(of_gradients, (s, *other_saved))
             tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
-            more_s, *more = tangents_of(ctx.engine, ctx.text, ctx.with_values, *tangents)
+            more_s, *more = _tangents_of(ctx.engine, ctx.with_values, *tangents)
             to_s = more_s if to_s is None else to_s + more_s
             if ctx.with_values:
                 to_others = [b if a is None else a + b for a, b in zip(to_others, more, strict=True)]
-        return None, None, None, to_s, None, *to_others
+        return None, None, to_s, None, *to_others
+
+
+class _Scores(torch.autograd.Function):
+    """_Gradients without a vmap rule."""
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
+    def forward(ctx: Any, *inputs: Any) -> Tensors:
+        results = _Gradients.forward(*inputs)
+        _Gradients.setup_context(ctx, inputs, results)
+        return results
+
+    backward = staticmethod(_Gradients.backward)
 
 
-def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Tensors:
-    """The tangents of the gradients of s, values and each gap; differentiating them raises CannotDifferentiate(text).
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
+        ctx.engine, ctx.with_values = engine, any(x.requires_grad for x in (values, *gaps))
+        ctx.save_for_backward(s, lengths, values, *gaps)
+        return engine.gradients(s, lengths, values, gaps, False)[1]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        s, lengths, values, *gaps = ctx.saved_tensors
+        t_gaps = [torch.zeros_like(gap) for gap in gaps] if ctx.with_values else []
+        tangents = s, lengths, values, cotangent, torch.zeros_like(values), *gaps, *t_gaps
+        to_s, *to_values = _tangents_of(ctx.engine, ctx.with_values, *tangents)
+        return None, to_s, None, *(to_values or [None] * (1 + len(gaps)))
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Engine, vector: Tensor, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
+    ) -> Tensor:
+        ctx.engine = engine
+        return engine.product(s, lengths, values, gaps, vector)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> None:
+        raise ctx.engine.third_order_error()
+
+
+def _tangents_of(engine: Engine, with_values: bool, *tensors: Tensor) -> Tensors:
+    """The tangents of the gradients of s, values and each gap; not differentiable.
 
     tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
     and gaps alone, their tangents are left out, and the result is that of s alone.
     """
     if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or no_transform_active()):
-        return _Tangents.forward(engine, text, with_values, *tensors)
-    return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, with_values, *tensors)
+        return _Tangents.forward(engine, with_values, *tensors)
+    return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, with_values, *tensors)
 
 
+@with_map
 class _Tangents(torch.autograd.Function):
     """The gradients' tangents, which cannot be differentiated."""
 
     @staticmethod
     def forward(
         engine: Engine,
-        text: str,
         with_values: bool,
         s: Tensor,
         lengths: Tensor,
@@ -226,70 +344,55 @@ class _Tangents(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
-        ctx.text = inputs[1]
+        ctx.engine = inputs[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> None:
-        raise CannotDifferentiate(ctx.text)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Tangents.apply, engine, text, with_values), info, in_dims[3:], tensors)
+        raise ctx.engine.third_order_error()
 
 
 # Forward mode: the same, with methods that the compiler does not support.
 
 
+@with_map
 class _ScoreForward(_Score):
     """The scores' Function for forward mode alone."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        ctx.engine, ctx.text, *tensors = inputs
+        ctx.engine, *tensors = inputs
         ctx.save_for_forward(*tensors)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensor:
         with forward_ad._set_fwd_grad_enabled(True):
             s, lengths, *values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
-            _, *gradients = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, *values)
-            return _directional(lengths, gradients, (directions[2], *directions[4:]))
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_ScoreForward.apply, engine, text), info, in_dims[2:], tensors)
+            _, *gradients = _GradientsForward.apply(ctx.engine, True, s, lengths, *values)
+            return _directional(lengths, gradients, (directions[1], *directions[3:]))
 
 
+@with_map
 class _GradientsForward(_Gradients):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
         _Gradients.setup_context(ctx, inputs, output)
-        ctx.save_for_forward(*inputs[3:], *output[1:])
+        ctx.save_for_forward(*inputs[2:], *output[1:])
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensors:
         saved = ctx.saved_tensors
         s, lengths, values, *gaps = saved[: ctx.count]
-        direction = t_s, t_values, *t_gaps = _direction((directions[3], *directions[5:]), (s, values, *gaps))
+        direction = t_s, t_values, *t_gaps = _direction((directions[2], *directions[4:]), (s, values, *gaps))
         tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
-        of_gradients = _TangentsForward.apply(ctx.engine, ctx.text, True, *tangents)
+        of_gradients = _TangentsForward.apply(ctx.engine, True, *tangents)
         return _directional(lengths, saved[ctx.count :], direction), *of_gradients
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        function = functools.partial(_GradientsForward.apply, engine, text, with_values)
-        return mapped(function, info, in_dims[3:], tensors)
 
-
+@with_map
 class _TangentsForward(_Tangents):
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensors:
-        raise CannotDifferentiate(ctx.text)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        function = functools.partial(_TangentsForward.apply, engine, text, with_values)
-        return mapped(function, info, in_dims[3:], tensors)
+        raise ctx.engine.third_order_error()
 
 
 def _scaled(of_scores: Tensor, d_values: Tensor, *d_gaps: Tensor) -> list[Tensor]:
@@ -337,17 +440,6 @@ def _given_away(saved: Tensor) -> Tensor:
     if torch.is_grad_enabled():
         return saved
     return saved.clone() if _autograd._get_current_graph_task_keep_graph() else saved.detach()
-
-
-def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
-    """The vmap rule of a function of batches: (mapped, batch, ...) becomes one batch; unmapped tensors are repeated."""
-    moved = [
-        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        for tensor, dim in zip(tensors, in_dims, strict=True)
-    ]
-    sizes = moved[0].shape[:2]
-    results = function(*(tensor.flatten(0, 1) for tensor in moved))
-    return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
 
 
 def library_of(name: str) -> torch.library.Library:

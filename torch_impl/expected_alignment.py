@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-With a variant that has operators for them, each is a single operator call: see `operator_calls`.
+With a variant that has operators for them, each is a single operator call: see `derivatives`.
 """
 
 import functools
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.checks import (
     EXPORT_TEXT,
@@ -21,20 +20,13 @@ from shared.checks import (
     unbound,
 )
 from shared.workload_checks import check_result
-from torch_impl import operator_calls
-from torch_impl.alignment import call_operators
+from torch_impl import derivatives, functions
+from torch_impl.alignment import run_pass
 from torch_impl.arguments import from_numpy, see
+from torch_impl.derivatives import is_any_recorded
 from torch_impl.dtensors import is_dtensor, of_own_pairs
-from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
-from torch_impl.operator_calls import is_any_recorded
-from torch_impl.transforms import (
-    depends_on_others,
-    in_transform,
-    is_exporting,
-    is_traced,
-    no_transform_active,
-    under_forward_mode,
-)
+from torch_impl.kernels.fused import is_plain_call, is_plain_like
+from torch_impl.transforms import depends_on_others, in_transform, is_exporting, is_traced, under_forward_mode
 
 Tensor = torch.Tensor
 
@@ -62,16 +54,16 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         return scores.sum()
 
     check_function(function)
-    if not (no_transform_active() and is_plain_similarity(similarity)):  # which needs no check
+    is_plain = is_plain_call(similarity)
+    if not is_plain:
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
             return of_own_pairs(functools.partial(marginals, function), similarity, lengths, **parameters)
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-        # in forward mode too: a leaf of autograd's would have no tangent
-        if not is_exporting() and (in_transform() or is_traced(similarity) or under_forward_mode()):
+        if _is_transformed(similarity):
             return torch.func.grad(total)(similarity)
-    result = try_operators(operator_calls.marginals, function, similarity, lengths, parameters)
+    result = try_operators(derivatives.marginals, is_plain, function, similarity, lengths, parameters)
     if result is not None:
         return result
     if is_exporting():
@@ -108,7 +100,8 @@ def hessian_vector_product(
         RuntimeError: the function's variant cannot be differentiated twice where it is called.
     """
     check_function(function)
-    if not (no_transform_active() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
+    is_plain = is_plain_call(similarity) and is_plain_like(vector, similarity)
+    if not is_plain:
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
 
@@ -120,15 +113,14 @@ def hessian_vector_product(
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
         vector = vector.to(similarity)
-        is_any_traced = is_traced(similarity) or is_traced(vector)
-        if not is_exporting() and (in_transform() or is_any_traced or under_forward_mode()):
+        if _is_transformed(similarity, vector):
 
             def loss(matrix: Tensor) -> Tensor:
                 return (vector * marginals(function, matrix, lengths, **parameters)).sum()
 
             return torch.func.grad(loss)(similarity)
-    call = functools.partial(operator_calls.product, vector)
-    result = try_operators(call, function, similarity, lengths, parameters)
+    product = functools.partial(derivatives.product, vector)
+    result = try_operators(product, is_plain, function, similarity, lengths, parameters)
     if result is not None:
         return result
     again = is_any_recorded(similarity, vector, *parameters.values())
@@ -144,8 +136,9 @@ def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, again: bool)
     return torch.autograd.grad(result, leaf, weights, create_graph=again, materialize_grads=True)[0]
 
 
-def _is_alike(vector: Any, similarity: Tensor) -> bool:
-    return is_plain(vector) and vector.dtype is similarity.dtype and vector.shape == similarity.shape
+def _is_transformed(*tensors: Tensor) -> bool:
+    """Whether a derivative has to be one of torch.func. In forward mode too: a leaf of autograd has no tangent."""
+    return not is_exporting() and (in_transform() or under_forward_mode() or any(map(is_traced, tensors)))
 
 
 def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
@@ -157,20 +150,21 @@ def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
 
 
 def try_operators(
-    call: Callable[..., Tensor],
+    asked: Callable[..., Tensor],
+    is_plain: bool,
     function: Callable[..., Tensor],
     similarity: Tensor,
     lengths: Any,
     arguments: dict[str, Any],
 ) -> Tensor | None:
-    """The result of `call` on an alignment's operators, or None.
+    """The result of `asked`, a pass of `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
     None if the function is no alignment of this package, if its variant has no operators here, or if the function
     would reject an argument: the caller then calls the function, which raises its own error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)
-    if name not in ALIGNMENTS or function is not getattr(torch_impl, name):
+    if name not in ALIGNMENTS or function is not getattr(functions, name):
         return None
     alignment = ALIGNMENTS[name]
     parameters, options, variant = dict(alignment.parameters), alignment.options, "auto"
@@ -183,4 +177,4 @@ def try_operators(
             options[key] = value
         else:
             return None
-    return call_operators(call, name, similarity, lengths, parameters, options, variant)
+    return run_pass(asked, is_plain, name, similarity, lengths, parameters, options, variant)

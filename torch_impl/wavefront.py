@@ -14,17 +14,15 @@ Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elem
 diagonal_layout.py describes how cells, states and neighbours lie in memory.
 """
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
-from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
+from shared.alignments import RECURRENCES, SIMILARITY, Choice
 from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl import block_exponent
-from torch_impl.derivatives import Derivatives, Engine, register_map
+from torch_impl.derivatives import Derivatives, register_map
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, fill, run_single_threaded
 from torch_impl.recurrences import Parameters, Tensor
 
@@ -375,12 +373,3 @@ def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:
 
 for _operator in (score, gradients, tangents):
     register_map(_operator)
-
-
-def engine(problem: str, options: dict[str, Any], by_position: Sequence[str] = (), graph: bool = False) -> Engine:
-    """The engine of one problem with these gaps by position.
-
-    graph: on a GPU, each operator is a CUDA graph instead of thousands of launches.
-    """
-    keywords = {"recurrence": recurrence_of(problem, options, by_position).name, "graph": graph}
-    return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents, product)))

@@ -47,37 +47,30 @@ without_gradient.register(best, _LIBRARY)
 
 
 @torch.library.register_fake(score, lib=_LIBRARY)
-def _fake_score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Tensor:
+def _fake_score(similarity: Tensor, *_: Any) -> Tensor:
     return similarity.new_empty(similarity.shape[:1])
 
 
 @torch.library.register_fake(gradients, lib=_LIBRARY)
 def _fake_gradients(
-    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int, with_values: bool
+    similarity: Tensor, _: Tensor, values: Tensor, gaps: Gaps, *call_and_with_values: Any
 ) -> Derivatives:
-    return _new(similarity, values, gaps if with_values else [])
+    return _new(similarity, values, gaps if call_and_with_values[-1] else [])
 
 
 @torch.library.register_fake(tangents, lib=_LIBRARY)
-def _fake_tangents(
-    similarity: Tensor,
-    lengths: Tensor,
-    values: Tensor,
-    gaps: Gaps,
-    t_similarity: Tensor,
-    t_values: Tensor,
-    t_gaps: Gaps,
-    kind: int,
-    options: int,
-) -> Derivatives:
+def _fake_tangents(similarity: Tensor, _: Tensor, values: Tensor, gaps: Gaps, *__: Any) -> Derivatives:
     return _new(similarity, values, gaps)
 
 
 @torch.library.register_fake(product, lib=_LIBRARY)
-def _fake_product(
-    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_similarity: Tensor, kind: int, options: int
-) -> Tensor:
+def _fake_product(similarity: Tensor, *_: Any) -> Tensor:
     return similarity.new_empty(similarity.shape)
+
+
+@torch.library.register_fake(best, lib=_LIBRARY)
+def _fake_best(similarity: Tensor, *_: Any) -> Pair:
+    return similarity.new_empty(similarity.shape[:1]), similarity.new_empty(similarity.shape, dtype=torch.bool)
 
 
 def _score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Tensor:
@@ -138,18 +131,13 @@ def _product(
     return result
 
 
-@torch.library.register_fake(best, lib=_LIBRARY)
-def _fake_best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
-    return similarity.new_empty(similarity.shape[:1]), similarity.new_empty(similarity.shape, dtype=torch.bool)
-
-
 def _best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
     """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean.
 
     The temperature is not looked at.
     """
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
-    scores, matches = _fake_best(similarity, lengths, values, gaps, kind, options)
+    scores, matches = _fake_best(similarity)
     _check(_kernel(similarity, kind, gaps).best(call, scores.data_ptr(), matches.data_ptr()))
     return scores, matches
 

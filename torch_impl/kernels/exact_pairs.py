@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torch_impl.derivatives import Engine
 from torch_impl.expected_alignment import try_operators
 from torch_impl.kernels.fused import is_on_gpu
 
@@ -44,7 +45,7 @@ def exact_pairs(
     if not is_on_gpu(similarity):
         raise ValueError(f"similarity must be on a CUDA device, not {getattr(similarity, 'device', 'elsewhere')}")
     with torch.no_grad():
-        flags = try_operators(functools.partial(_flags, pass_name), function, similarity, lengths, parameters)
+        flags = try_operators(functools.partial(_flags, pass_name), False, function, similarity, lengths, parameters)
         if flags is None:
             function(similarity, lengths, **parameters)  # raises its own error if an argument is invalid
             raise TypeError(
@@ -53,15 +54,5 @@ def exact_pairs(
     return flags.bool()
 
 
-def _flags(
-    pass_name: str,
-    own: Any,
-    s: Tensor,
-    lengths: Tensor,
-    values: Tensor,
-    gaps: list[Tensor],
-    kind: int,
-    options: int,
-    _: Any,
-) -> Tensor:
-    return own.flags(s, lengths, values, gaps, kind, options, pass_name == "marginals")
+def _flags(pass_name: str, engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor]) -> Tensor:
+    return engine.operators.flags(s, lengths, values, gaps, *engine.call, pass_name == "marginals")

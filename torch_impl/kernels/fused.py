@@ -11,19 +11,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C import _dispatch_keys
 
+from shared import checks
 from shared.alignments import names_by_position
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
-from torch_impl.arguments import _tensor, columns_and_gaps, vector_of
-from torch_impl.derivatives import scores_of
+from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vector_of
+from torch_impl.derivatives import Engine
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
-from torch_impl.operator_calls import engine_of, score
-from torch_impl.transforms import constant_while_compiling, in_transform, no_transform_active, under_forward_mode
+from torch_impl.transforms import constant_while_compiling, no_transform_active
 
 # imported only where a GPU is used, because it imports Triton
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
+_LENGTHS = (torch.int32, torch.int64)
+# the parameters of up to this many pairs are cached
+_MOST_PAIRS = 2**14
+# the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
+# that was made in inference mode lacks those of autograd
+with torch.inference_mode(False):
+    _KEYS = _dispatch_keys(torch.empty(0, device="cpu"))
+with torch.inference_mode():
+    _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0, device="cpu"))
 
 
 def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> str | None:
@@ -64,37 +74,132 @@ def _why_not(dtype: str, kind: int, pass_name: str, by_position: bool) -> str | 
     return None
 
 
-def fused(
+def is_plain_call(similarity: Any) -> bool:
+    """Whether no transform is active, and this a similarity that the CPU kernels take, so that it needs no check."""
+    return (
+        no_transform_active()
+        and is_plain(similarity)
+        and similarity.dtype in cpp_binding.NAMES
+        and similarity.ndim in (2, 3)
+    )
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is an ordinary tensor with values in this machine's memory. Must not be called while compiling."""
+    return type(tensor) is Tensor and _dispatch_keys(tensor) in (_KEYS, _KEYS_IN_INFERENCE_MODE)
+
+
+def is_plain_like(tensor: Any, similarity: Tensor) -> bool:
+    """Whether it is an ordinary tensor of similarity's dtype and shape."""
+    return is_plain(tensor) and tensor.dtype is similarity.dtype and tensor.shape == similarity.shape
+
+
+def plain_call(
+    asked: Callable[..., Any],
     function_name: str,
     options: dict[str, Any],
     similarity: Tensor,
     lengths: Any,
     parameters: dict[str, Any],
-    text: Callable[[], str],
-    call: Callable[..., Tensor] = score,
-) -> Tensor:
-    """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
+) -> Any:
+    """The result (*batch, ...), or tuple of results, of `asked`, a pass of `derivatives`, where `is_plain_call`.
 
-    With another `call` of `operator_calls`: its result (*batch, ...). Under a transform only `score` is allowed.
-
-    A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
+    None if another argument is invalid or not ordinary, or if the kernel cannot be compiled: `fused` then handles the
+    call. Most calls are ordinary. Checking every argument one by one, as `fused` does, costs 0.1 ms whenever a large
+    similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
     """
-    batch = similarity.shape[:-2]
-    values, gaps = _values(parameters, similarity, batch)
-    sizes = sizes_of(lengths, similarity.device)
+    dtype, batch = similarity.dtype, similarity.shape[:-2]
+    if lengths is None:
+        lengths = _whole()
+    elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == (*batch, 2)):
+        return None
+    by_position, gaps = (), []
+    if not _are_numbers(parameters):
+        by_position = names_by_position(function_name, parameters)
+        gaps = [parameters[name] for name in by_position]
+        parameters = parameters | dict.fromkeys(by_position, 0)
+        if not (_are_numbers(parameters) and all(is_plain_like(gap, similarity) for gap in gaps)):
+            return None
+    numbers = tuple(parameters.items())
     if not batch:
-        similarity, values, gaps = similarity[None], values[None], [gap[None] for gap in gaps]
+        similarity, lengths, gaps = similarity[None], lengths.reshape(-1, 2), [gap[None] for gap in gaps]
+    pairs = len(similarity)
+    try:
+        values = (_cached_values if pairs <= _MOST_PAIRS else _checked_values)(numbers, dtype, pairs)
+    except ValueError:
+        return None
+    kind, flags = cpp.call_of(function_name, options, by_position)
+    is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
+    operators = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
+    # the kernel checks all lengths faster than Python does
+    engine = Engine("fused", operators, (kind, flags | cpp.CHECK_LENGTHS))
+    try:
+        results = asked(engine, similarity, lengths, values, gaps)
+    except (cpp_binding.LengthsOutside, cpp.Absent):
+        return None
+    return results if batch else _first(results)
+
+
+def _are_numbers(parameters: dict[str, Any]) -> bool:
+    return all(type(value) is float or type(value) is int for value in parameters.values())
+
+
+@functools.cache
+def _whole() -> Tensor:
+    with torch.inference_mode(False):
+        return torch.empty((0, 2), dtype=torch.int32, device="cpu")
+
+
+def _checked_values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: int) -> Tensor:
+    """The parameters (pairs, P), checked; nobody writes into them."""
+    for name, value in numbers:
+        checks.check_parameter(name, checks.see_host(value), ())
+    with torch.inference_mode(False):
+        host_values = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
+        return host_values.expand(pairs, -1).contiguous()
+
+
+_cached_values = functools.lru_cache(maxsize=16)(_checked_values)
+
+
+def fused(
+    asked: Callable[..., Any],
+    function_name: str,
+    options: dict[str, Any],
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
+) -> Any:
+    """The result (*batch, ...), or tuple of results, of `asked`, a pass of `derivatives`, for any arguments.
+
+    What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
+    are no native kernels.
+    """
+    checks.check_alignment(see, similarity, lengths, parameters)
+    s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
+    result_dtype, batch = s.dtype, s.shape[:-2]
+    if result_dtype not in cpp_binding.NAMES:
+        s = s.float()
+    values, gaps = _values(parameters, s, batch)
+    sizes = _sizes(lengths, s.device)
+    if not batch:
+        s, values, gaps = s[None], values[None], [gap[None] for gap in gaps]
         sizes = sizes if lengths is None else sizes[None]
-    kind, flags = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
-    binding: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
-    if call is score and (in_transform() or under_forward_mode()):
-        results = scores_of(engine_of(binding, kind, flags), text(), similarity, sizes, values, gaps)
-    else:
-        results = call(binding, similarity, sizes, values, gaps, kind, flags, text)
-    return results if batch else results[0]
+    binding = sys.modules[TRITON_BINDING] if is_on_gpu(s) else cpp_binding
+    call = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
+    results = asked(Engine("fused", binding, call), s, sizes, values, gaps)
+    results = results if batch else _first(results)
+    if s.dtype == result_dtype:
+        return results
+    return (results[0].to(result_dtype), *results[1:]) if isinstance(results, tuple) else results.to(result_dtype)
 
 
-def sizes_of(lengths: Any, device: torch.device) -> Tensor:
+def _first(results: Any) -> Any:
+    """Results without their batch axis."""
+    return tuple(result[0] for result in results) if isinstance(results, tuple) else results[0]
+
+
+def _sizes(lengths: Any, device: torch.device) -> Tensor:
     """The lengths as the kernels take them."""
     if lengths is None:
         return torch.empty((0, 2), dtype=torch.int32, device=device)  # none: whole matrices

@@ -1,0 +1,176 @@
+"""The alignments as public functions, in JAX: their arguments, and what they return."""
+
+from typing import Any
+
+import jax
+
+from jax_impl.alignment import align
+from shared.alignments import ALIGNMENTS
+from shared.checks import check_choice, check_flag
+
+_ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
+
+
+def smith_waterman(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap: Any = -1.0,
+    temperature: Any = 1.0,
+    end: str = "any",
+    variant: str = "auto",
+) -> jax.Array:
+    """Smooth local alignment score with a linear gap.
+
+    h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap, s(i,j) ), smax(x) = T log sum exp(x / T).
+
+    Args:
+        similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
+            float32). -inf forbids a match.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
+            similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis.
+        temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
+            score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
+        variant: a name of `variants("smith_waterman")`, or "auto" for the best of them here.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+    """
+    check_choice("end", end, _ENDS)
+    parameters = {"gap": gap, "temperature": temperature}
+    return align("smith_waterman", similarity, lengths, parameters, {"end": end}, variant)
+
+
+def smith_waterman_affine(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap_open: Any = -3.0,
+    gap_extend: Any = -1.0,
+    temperature: Any = 1.0,
+    restrict_turns: bool = True,
+    penalize_turns: bool = True,
+    variant: str = "auto",
+) -> jax.Array:
+    """Smooth local alignment score with an affine gap: one of length k costs gap_open + (k-1) gap_extend.
+
+    A(i,j) = s(i,j) + smax( A(i-1,j-1), R(i-1,j-1), D(i-1,j-1), 0 ), smax(x) = T log sum exp(x / T),
+    R(i,j) = smax( A(i,j-1) + gap_open, R(i,j-1) + gap_extend [, D(i,j-1) + turn] ), the last unless restrict_turns,
+    D(i,j) = smax( A(i-1,j) + gap_open, R(i-1,j) + turn, D(i-1,j) + gap_extend );
+    score = smax over i, j >= 1 and X = A, R, D of X(i-1,j-1) + s(i,j): it ends on a match and has at least two.
+
+    Args:
+        similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
+            float32). -inf forbids a match.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
+            (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
+        gap_extend: added for each further position; like gap_open, and by position independently of it.
+        temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
+            meet are counted in one order, not in two or more.
+        penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
+        variant: a name of `variants("smith_waterman_affine")`, or "auto" for the best of them here.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
+        Differentiable twice with respect to similarity, and to the gaps and temperature where they are arrays; a
+        third time by the variants that are loops or scans.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+    """
+    check_flag("restrict_turns", restrict_turns)
+    check_flag("penalize_turns", penalize_turns)
+    parameters = {"gap_open": gap_open, "gap_extend": gap_extend, "temperature": temperature}
+    options = {"restrict_turns": restrict_turns, "penalize_turns": penalize_turns}
+    return align("smith_waterman_affine", similarity, lengths, parameters, options, variant)
+
+
+def free_gap(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    temperature: Any = 1.0,
+    variant: str = "auto",
+) -> jax.Array:
+    """Smooth global alignment score whose gaps cost nothing: the smoothly best chain of matches.
+
+    h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1), h(i-1,j) ), smax(x) = T log sum exp(x / T), and h = 0 outside;
+    score = h at the last cell inside lengths. Every order of the gaps between two matches counts.
+
+    Args:
+        similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
+            float32). -inf forbids a match.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        variant: a name of `variants("free_gap")`, or "auto" for the best of them here.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units; 0 for a pair without rows or columns.
+        Differentiable twice with respect to similarity, and to temperature where it is an array; a third time by the
+        variants that are loops or scans.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+    """
+    return align("free_gap", similarity, lengths, {"temperature": temperature}, {}, variant)
+
+
+def needleman_wunsch(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap: Any = -1.0,
+    temperature: Any = 1.0,
+    variant: str = "auto",
+) -> jax.Array:
+    """Smooth global alignment score with a linear gap.
+
+    On a grid one larger: h(0,0) = 0, h(i,0) = i gap, h(0,j) = j gap, smax(x) = T log sum exp(x / T),
+    h(i,j) = smax( h(i-1,j-1) + s(i-1,j-1), h(i,j-1) + gap, h(i-1,j) + gap ); score = h(lengths[0], lengths[1]).
+
+    Args:
+        similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
+            float32). -inf forbids a match.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
+            similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
+            gaps along the border then cost nothing.
+        temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0;
+        -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021.
+    """
+    parameters = {"gap": gap, "temperature": temperature}
+    return align("needleman_wunsch", similarity, lengths, parameters, {}, variant)
