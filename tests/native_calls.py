@@ -14,7 +14,7 @@ import pytest
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
-from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
+from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
 PAIRS, ROWS = 1, 2  # layouts
 # a case for each library, and two for affine gaps, whose turns are chosen at run time
@@ -122,24 +122,36 @@ def assert_same_bits(some, others):
         assert a.tobytes() == b.tobytes()
 
 
-def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> int:
-    """Compare all derivatives of a call in float32, which may take block exponents, with those in float64.
+# bits that the exponents of a dtype have room for, in those of float32; rounding errors of so many bits, likewise; and
+# of the temperature's gradient, which is the difference of two sums in float64
+WIDTH, FINENESS = {"float32": 1, "float64": 8}, {"float32": 1.0, "float64": 8 * 2.0**-29}
+OF_GRADIENT = {"float32": 1e-4, "float64": 1e-11}
+# that of the calls below
+tried_dtype = "float32"
 
-    Returns how many times a pair got an exponent per cell.
+
+def assert_as_with_cell_exponents(
+    problem: str, options: Any, similarity: Any, lengths: Any, parameters: dict[str, Any]
+) -> int:
+    """Compare all derivatives of a call, which may take block exponents, with those by cell exponents in float64.
+
+    In float64 all values are 8 times as large. Returns how many times a pair got an exponent per cell.
     """
-    similarity = np.asarray(similarity, np.float32)
+    dtype, width = np.dtype(tried_dtype), WIDTH[tried_dtype]
+    similarity = np.asarray(similarity, np.float32).astype(dtype) * dtype.type(width)
     similarity = similarity if similarity.ndim == 3 else similarity[None]
     by_position = names_by_position(problem, parameters)
-    in_float32 = {name: np.asarray(parameters[name], np.float32) for name in parameters}
+    narrow = {name: np.asarray(parameters[name], np.float32).astype(dtype) for name in parameters}
+    narrow |= {name: narrow[name] * dtype.type(width) for name in ALIGNMENTS[problem].gaps}
     before = cpp.exact_pairs()
-    results = Given(problem, similarity, lengths, in_float32, options).results()
+    results = Given(problem, similarity, lengths, narrow, options).results()
     exact = cpp.exact_pairs() - before
-    wide = {name: value.astype(np.float64) for name, value in in_float32.items()}
-    expected = Given(problem, similarity.astype(np.float64), lengths, wide, options).results()
-    temperature = float(in_float32["temperature"])
-    largest_gap = max([0.0, *(float(in_float32[name].max()) for name in by_position)])
-    if "gap" in in_float32 and not by_position:
-        largest_gap = abs(float(in_float32["gap"]))
+    wide = {name: value.astype(np.float64) for name, value in narrow.items()}
+    expected = Given(problem, similarity.astype(np.float64), lengths, wide, options, PAIRS).results()
+    temperature, fineness = float(narrow["temperature"]), FINENESS[tried_dtype]
+    largest_gap = max([0.0, *(float(narrow[name].max()) for name in by_position)])
+    if "gap" in narrow and not by_position:
+        largest_gap = abs(float(narrow["gap"]))
     for pair, matrix in enumerate(similarity):
         score, finite = float(expected[0][pair]), np.abs(matrix[np.isfinite(matrix)])
         # max|h|, from above
@@ -152,10 +164,10 @@ def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: A
             elif name in ("d_s", "d_costs"):
                 bound = marginals_bound("float32", largest, temperature)
             elif name == "d_values":
-                bound = TOLERANCES["float32"].gradient * max(1.0, size)
+                bound = OF_GRADIENT[tried_dtype] / fineness * max(1.0, size)
             else:
                 bound = hvp_bound("float32", size, largest, temperature)
-            np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
+            np.testing.assert_allclose(value, right, rtol=0, atol=bound * fineness, err_msg=f"{name} of pair {pair}")
         assert results[0][pair] == results[1][pair] == results[7][pair]
     return exact
 

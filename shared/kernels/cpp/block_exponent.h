@@ -26,16 +26,18 @@
 namespace alignment {
 
 constexpr int MOST_ROWS = 16;          // of a band
-constexpr Real LEVEL = -20;            // log2 of the state above a band, in units of its column
-constexpr Real ROOM = 102 + LEVEL;
-constexpr double LARGEST_STEP = 102;   // bits that a state may lose from column to column: 24 less than would make it 0
-constexpr Real LEAST_MATCH = -100;     // bits
-constexpr double MOST_DECAY = 36;      // bits
-constexpr double LARGEST_COST = 27;    // bits of a gap's weight, of either sign
-constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
-constexpr double LARGEST_LOSS = -52;    // bits of a probability, before a step of at most 2^28
-constexpr Real LARGEST_SHARE = 120;    // bits of forward unit * backward unit / total; <= 40 + 2 D where alignments pass
-constexpr double LOST = 126;            // bits: what is smaller than 2^-LOST is rounded to 0
+constexpr double DIGITS = IS_FLOAT ? 24 : 53;  // bits of a number: what is 2^-DIGITS of a sum does not count
+constexpr double LOST = BIAS - 1;              // bits: what is smaller than 2^-LOST is rounded to 0
+constexpr Real WIDTH = IS_FLOAT ? 1 : 8;       // a double has this many times the range of a float, at least
+constexpr Real LEVEL = -20 * WIDTH;            // log2 of the state above a band, in units of its column
+constexpr double LARGEST_STEP = LOST - DIGITS;   // bits that a state may lose from column to column
+constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
+constexpr Real LEAST_MATCH = -100 * WIDTH;     // bits
+constexpr double MOST_DECAY = 36 * WIDTH;      // bits
+constexpr double LARGEST_COST = 27 * WIDTH;    // bits of a gap's weight, of either sign
+constexpr double LEAST_TOTAL = -40 * WIDTH;    // log2 of the total, in the largest unit of all columns
+constexpr double LARGEST_LOSS = -52 * WIDTH;    // bits of a probability, before a step of at most 2^28
+constexpr Real LARGEST_SHARE = 120 * WIDTH;    // bits of forward unit * backward unit / total; <= 40 + 2 D where alignments pass
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
 constexpr int SCAN_STEPS = __builtin_ctz(LANES);
@@ -51,6 +53,7 @@ INLINE Vec everywhere(Vec v) {
   if constexpr (IS_FLOAT) {
     return (Vec)_mm512_maskz_permutexvar_ps(__mmask16(-1), _mm512_set1_epi32(from), (__m512)v);
   }
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_permutexvar_pd(__mmask8(-1), _mm512_set1_epi64(from), (__m512d)v);
 #endif
   return everywhere<from>(v, EveryLane{});
 }
@@ -61,6 +64,7 @@ INLINE Vec load_some(const Real *from, int count, Real rest) {
   if constexpr (IS_FLOAT) {
     return (Vec)_mm512_mask_loadu_ps((__m512)all(rest), __mmask16((1u << count) - 1), from);
   }
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_mask_loadu_pd((__m512d)all(rest), __mmask8((1u << count) - 1), from);
 #endif
   Vec v = all(rest);
   __builtin_memcpy(&v, from, count * sizeof(Real));
@@ -70,6 +74,7 @@ INLINE Vec load_some(const Real *from, int count, Real rest) {
 INLINE void store_some(Real *to, int count, Vec v) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), (__m512)v);
+  if constexpr (!IS_FLOAT) return _mm512_mask_storeu_pd(to, __mmask8((1u << count) - 1), (__m512d)v);
 #endif
   __builtin_memcpy(to, &v, count * sizeof(Real));
 }
@@ -88,10 +93,16 @@ alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
     1.4142135, 1.4451808, 1.4768262, 1.5091645, 1.5422108, 1.5759809, 1.6104903, 1.6457555,
     1.6817929, 1.7186193, 1.7562522, 1.7947091, 1.8340081, 1.8741677, 1.9152066, 1.9571441,
 };
+alignas(VECTOR_BYTES) constexpr double DOUBLE_POWERS_OF_2[] = {  // 2^(k / 16)
+    1., 1.04427378242741384, 1.09050773266525766, 1.13878863475669165,
+    1.18920711500272107, 1.24185781207348405, 1.29683955465100967, 1.35425554693689273,
+    1.41421356237309505, 1.47682614593949931, 1.54221082540794082, 1.61049033194925431,
+    1.68179283050742909, 1.75625216037329948, 1.83400808640934246, 1.91520656139714729,
+};
 #endif
 
-/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit. 0 for s <= least_, NaN for NaN; where it is too
-   large the result is infinite or negative, and the range checks then reject the pair. */
+/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit, of doubles 2^-29 times that. 0 for s <= least_,
+   NaN for NaN; where it is too large the result is infinite or negative, and the range checks then reject the pair. */
 class MatchWeight {
  public:
   explicit MatchWeight(double bits_per_unit)
@@ -108,6 +119,22 @@ class MatchWeight {
       const Vec p = fused(f, all(Real(0.24022651)), all(Real(0.69314718)));
       const Vec w = scaled(fused(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
+    }
+    if constexpr (!IS_FLOAT) {
+      // likewise 2^(k / 16), and |f| <= 1/32
+      const Vec to_16ths = all(Real(0x1.8p48));  // its last bit is 1/16
+      const Vec shifted = fused(s, scale_, to_16ths), whole = shifted - to_16ths, f = fused(s, scale_, -whole);
+      const __m512d low = _mm512_load_pd(DOUBLE_POWERS_OF_2), high = _mm512_load_pd(DOUBLE_POWERS_OF_2 + 8);
+      const Vec t = (Vec)_mm512_maskz_permutex2var_pd(__mmask8(-1), low, (__m512i)shifted, high);
+      Vec p = all(Real(0.000015252733804059840280));
+      p = fused(p, f, all(Real(0.00015403530393381609954)));
+      p = fused(p, f, all(Real(0.0013333558146428443423)));
+      p = fused(p, f, all(Real(0.0096181291076284771620)));
+      p = fused(p, f, all(Real(0.055504108664821579953)));
+      p = fused(p, f, all(Real(0.24022650695910071233)));
+      p = fused(p, f, all(Real(0.69314718055994530942)));
+      const Vec w = scaled(fused(t * f, p, t), whole);
+      return (Vec)_mm512_maskz_mov_pd(_mm512_cmp_pd_mask((__m512d)s, (__m512d)least_, _CMP_NLE_UQ), (__m512d)w);
     }
 #endif
     const Vec whole = rounded_product(s, scale_), part = fused(s, scale_, -whole);

@@ -175,7 +175,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     const double bits = std::max(0.0, std::log2(double(largest_of(most))));
     seen.add(ends);
     // what is rounded to 0 beside a state that may turn either way can be replaced from it for at most so many bits
-    const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - 24;
+    const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - DIGITS;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
     } else {
@@ -186,7 +186,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       }
       const double risk = double(largest_of(unit)) + bits;
       seen.risk = std::max(seen.risk, risk), seen.risk_in_units = std::max(seen.risk_in_units, bits);
-      if (risk > LOST - 24 || (rows > 1 && risk > LOST - 50)) return false;  // fewer rows may do
+      if (risk > LOST - DIGITS || (rows > 1 && risk > LOST - 50 * WIDTH)) return false;  // fewer rows may do
     }
   }
   ends.GapExtremes::add(seen);

@@ -160,13 +160,13 @@ def warn(reason: str) -> None:
 
 
 def exact_pairs() -> int:
-    """The number of float32 pairs that this process has computed with an exponent per cell, 2 to 3 times slower.
+    """The number of pairs that this process has computed with an exponent per cell, 2 to 5 times slower.
 
     These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
     with few columns. Second derivatives with respect to gap and temperature always use an exponent per cell and are not
     counted. The number only grows: call this before and after some work, and subtract.
     """
-    return sum(library.alignment_exact_pairs() for name, library in tuple(_loaded.items()) if "float32" in name)
+    return sum(library.alignment_exact_pairs() for library in tuple(_loaded.values()))
 
 
 def target(

@@ -169,19 +169,14 @@ int32_t run(const Job &job) {
   }
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
-    bool tried = false;
-    if constexpr (IS_FLOAT) {
-      tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
-      // a library for gaps by position does not count those along the border
-      if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
-      for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
-        if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
-      }
+    bool tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+    // a library for gaps by position does not count those along the border
+    if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
+    for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
+      if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
     }
     std::vector<Outcome> outcomes;
-    if constexpr (IS_FLOAT) {
-      if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
-    }
+    if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
     std::vector<int64_t> remaining;
     for (int64_t pair = 0; pair < call.pairs; ++pair) {
       if (!tried || outcomes[pair].needs_cell_exponents) remaining.push_back(pair);

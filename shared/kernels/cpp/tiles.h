@@ -23,13 +23,15 @@ constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
 /* Rounding error of a product's tangents, relative to an origin; and the largest error that is accepted, relative to
    the largest tangent. */
-constexpr double ROUNDING_OF_ORIGIN = 6e-8, MOST_OF_TANGENTS = 1e-5;
+constexpr double ROUNDING_OF_ORIGIN = IS_FLOAT ? 6e-8 : 1e-16, MOST_OF_TANGENTS = IS_FLOAT ? 1e-5 : 2e-14;
 
 /* Used by `finish`. ERROR_OF_WEIGHTS: relative error of the expected log weight of an alignment. ERROR_OF_GAPS: what is
    added to it, times the fraction of steps that are gaps, as rounding errors accumulate along an alignment and differ
    between matches and gaps. LARGEST_CORRECTION: a larger common relative error is not corrected. LEAST_STEPS: nor is
-   that of a local alignment with fewer expected steps. */
-constexpr double ERROR_OF_WEIGHTS = 1e-7, ERROR_OF_GAPS = 3e-6, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
+   that of a local alignment with fewer expected steps. MOST_OF_GRADIENT: the largest relative error that is accepted. */
+constexpr double ERROR_OF_WEIGHTS = IS_FLOAT ? 1e-7 : 4e-16, ERROR_OF_GAPS = IS_FLOAT ? 3e-6 : 6e-15;
+constexpr double LARGEST_CORRECTION = IS_FLOAT ? 1e-5 : 2e-14, LEAST_STEPS = 64;
+constexpr double MOST_OF_GRADIENT = IS_FLOAT ? 1e-4 : 1e-11;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -202,14 +204,14 @@ class Tiles {
 
   /* Bits of a match from which on an alignment may start where gaps are cheap. */
   double least_start(double dearest) const {
-    return std::log2(double(size_.rows) * double(size_.cols)) - std::min(0.0, dearest) + 24 - LOST - double(LEVEL);
+    return std::log2(double(size_.rows) * double(size_.cols)) - std::min(0.0, dearest) + DIGITS - LOST - double(LEVEL);
   }
 
   double excess_of_starts(double cheapest) const {
     // from each start by so many steps, each along either axis, to each end
     const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
     const double paths = std::max(0.0, steps * (cheapest + 1)) + std::log2(starts * steps);
-    return paths - (LEAST_TOTAL - double(LEVEL) - 24 - double(LEAST_MATCH));
+    return paths - (LEAST_TOTAL - double(LEVEL) - DIGITS - double(LEAST_MATCH));
   }
 
   /* Whether no match has between `least` and `most` bits, where `least` is below LEAST_MATCH. */
@@ -244,9 +246,9 @@ class Tiles {
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
-        const double room = LOST - 24 - gaps;
+        const double room = LOST - DIGITS - gaps;
         if (seen.risk > room || seen.risk_in_units + match > room + LEAST_TOTAL) return false;
-        excess = std::max(largest + double(ROOM), double(ROOM) - LEAST_TOTAL + match) + 24 + gaps + double(LEAST_MATCH);
+        excess = std::max(largest + double(ROOM), double(ROOM) - LEAST_TOTAL + match) + DIGITS + gaps + double(LEAST_MATCH);
       }
     }
     if (-double(largest_of(-seen.lowest)) * (LOG2_E / p_.temperature) > std::max(start, double(LEAST_MATCH))) return true;
@@ -315,7 +317,7 @@ class Tiles {
     const Int first = first_vector(number), after = first_vector(number + 1);
     const int64_t column = int64_t(first) * LANES;
     Strip strip{job_.call.similarity + pair_ * job_.call.pair_stride + column,
-                tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, after - first,
+                tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, int(after - first),
                 after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
     for (int g = 0; g < GAPS<Kind>; ++g) {
       const AlignmentGap *gap = is_by_position(job_.call, g) ? job_.call.gaps + g : nullptr;
@@ -446,7 +448,7 @@ class Tiles {
         if (!is_held_by_position(largest)) return false;
       }
     }
-    constexpr double finite = double(__FLT_MAX__);
+    constexpr double finite = double(LARGEST);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
     worth_ = score_weight_of(m, unit, t, p_.temperature);
     Total total{};
@@ -605,8 +607,9 @@ class Tiles {
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      // rows and columns are not that exact, in floats from the strip's first column
-      if (!(std::abs(correction - 1) < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
+      // rows and columns are not that exact, in floats from the strip's first column; nor is their difference, in doubles
+      const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
+      if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all weights less the expected logarithm of an alignment's own.
@@ -616,12 +619,12 @@ class Tiles {
       const double entropy = worth_.log() - own;
       sums.entropy = entropy / LN_2;
       // gradient that is larger than its error
-      const double least = 1e4 * (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
+      const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
       if (job_.call.kind != ALIGNMENT_FREE_GAP && !is_by_position(job_.call, 0)) most = std::max(most, opened);
       if (job_.call.kind == ALIGNMENT_AFFINE && !is_by_position(job_.call, 1)) most = std::max(most, extended);
-      if (!(least <= most)) return false;
+      if (!(error <= MOST_OF_GRADIENT * most)) return false;
     }
     if constexpr (tangents) {
       if (!is_above_rounding(origins_beyond() * ROUNDING_OF_ORIGIN)) return false;
