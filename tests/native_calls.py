@@ -147,7 +147,7 @@ def assert_as_with_cell_exponents(
     results = Given(problem, similarity, lengths, narrow, options).results()
     exact = cpp.exact_pairs() - before
     wide = {name: value.astype(np.float64) for name, value in narrow.items()}
-    expected = Given(problem, similarity.astype(np.float64), lengths, wide, options, PAIRS).results()
+    expected = Given(problem, similarity.astype(np.float64), lengths, wide, options, ROWS).results()
     temperature, fineness = float(narrow["temperature"]), FINENESS[tried_dtype]
     largest_gap = max([0.0, *(float(narrow[name].max()) for name in by_position)])
     if "gap" in narrow and not by_position:

@@ -20,7 +20,6 @@ from native_calls import (
     EVERY,
     FINENESS,
     KINDS,
-    PAIRS,
     ROWS,
     Given,
     assert_as_with_cell_exponents,
@@ -143,7 +142,7 @@ def test_a_direction_that_adds_up_along_the_alignment_is_right(problem, options,
                 Given(problem, similarity.astype(own), None, parameters_of(problem, gap), options, which).product(
                     np.ones(similarity.shape, own)
                 )
-                for own, which in ((dtype, layout), ("float64", PAIRS))
+                for own, which in ((dtype, layout), ("float64", ROWS))
             )
             assert cpp.exact_pairs() == before
             # the expected number of matches

@@ -100,8 +100,8 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
    with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; in vectors of fewer than 8 lanes, as many as of 8. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
-/* How many pairs this library has computed with an exponent per cell although block exponents were an
-   alternative, in float32 with ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
+/* How many pairs this library has computed with an exponent per cell although block exponents were an alternative, with
+   ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
 int64_t alignment_exact_pairs(void);
 
 /* The helper threads that this library uses, and to have it use those of another one before its first call. */

@@ -26,18 +26,19 @@
 namespace alignment {
 
 constexpr int MOST_ROWS = 16;          // of a band
-constexpr double DIGITS = IS_FLOAT ? 24 : 53;  // bits of a number: what is 2^-DIGITS of a sum does not count
-constexpr double LOST = BIAS - 1;              // bits: what is smaller than 2^-LOST is rounded to 0
-constexpr Real WIDTH = IS_FLOAT ? 1 : 8;       // a double has this many times the range of a float, at least
-constexpr Real LEVEL = -20 * WIDTH;            // log2 of the state above a band, in units of its column
-constexpr double LARGEST_STEP = LOST - DIGITS;   // bits that a state may lose from column to column
+constexpr double DIGITS = IS_FLOAT ? 24 : 53;     // bits: what is below 2^-DIGITS of a sum does not count
+constexpr double LOST = BIAS - 1;                 // bits: what is smaller than 2^-LOST is rounded to 0
+constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // how many times as many bits as of a float there are at least
+constexpr Real LEVEL = -20 * WIDTH;               // log2 of the state above a band, in units of its column
+constexpr double LARGEST_STEP = LOST - DIGITS;    // bits that a state may lose from column to column
 constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
-constexpr Real LEAST_MATCH = -100 * WIDTH;     // bits
-constexpr double MOST_DECAY = 36 * WIDTH;      // bits
-constexpr double LARGEST_COST = 27 * WIDTH;    // bits of a gap's weight, of either sign
-constexpr double LEAST_TOTAL = -40 * WIDTH;    // log2 of the total, in the largest unit of all columns
-constexpr double LARGEST_LOSS = -52 * WIDTH;    // bits of a probability, before a step of at most 2^28
-constexpr Real LARGEST_SHARE = 120 * WIDTH;    // bits of forward unit * backward unit / total; <= 40 + 2 D where alignments pass
+constexpr Real LEAST_MATCH = -100 * WIDTH;        // bits
+constexpr double MOST_DECAY = 36 * WIDTH;         // bits
+constexpr double LARGEST_COST = 27 * WIDTH;       // bits of a gap's weight, of either sign
+constexpr double LEAST_TOTAL = -40 * WIDTH;       // log2 of the total, in the largest unit of all columns
+constexpr double LARGEST_LOSS = -52 * WIDTH;      // bits of a probability, before a step of at most 2^(28 WIDTH)
+constexpr Real LARGEST_SHARE = 120 * WIDTH;       // bits of forward unit * backward unit / total; where alignments pass,
+                                                  // they are at most -LEAST_TOTAL + 2 D
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
 constexpr int SCAN_STEPS = __builtin_ctz(LANES);

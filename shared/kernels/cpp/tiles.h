@@ -189,9 +189,9 @@ class Tiles {
 
   /* Whether a local alignment loses nothing that counts by rounding to 0. Match weights below 2^LEAST_MATCH count as 0,
      and so do those of gaps after a start below 2^(-LOST - LEVEL). The loss is at most that times the gap weights of
-     all paths: less than 2^-24 of the smallest total, unless gaps are cheap. If they are, no match may lie between the
+     all paths: less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie between the
      weight that is negligible beside any total (excess_of_starts) and the weight from which on the gaps after it can
-     lose no more than 2^-24 of what it leads to (least_start). */
+     lose no more than 2^-DIGITS of what it leads to (least_start). */
   bool starts_are_held(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
