@@ -172,7 +172,7 @@ def test_a_single_pair_of_any_size_equals_the_reference(size, framework, variant
 @pytest.mark.parametrize(
     ("variant", "problem"),
     [
-        ("fused", "smith_waterman_affine"),
+        ("fused", "free_gap"),
         pytest.param("batch_loop", "needleman_wunsch", marks=pytest.mark.slow),
         pytest.param("wavefront", "smith_waterman_affine", marks=pytest.mark.slow),
     ],

@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
     budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
     add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
-    quickly = "an answer in a minute, without what torch.compile compiles: compiled JAX, eager PyTorch"
+    quickly = "an answer in a minute, on one pass, without what torch.compile compiles: compiled JAX, eager PyTorch"
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
@@ -245,7 +245,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     takes_more = question.takes_every_alignment and "problem" not in given
     defaults = {
         "problem": question.default_problem,
-        "passes": question.default_passes(problem),
+        "passes": question.default_passes(problem)[-1 if "quick" in given else 0 :],
         "more_problems": tuple(name for name in ALIGNMENTS if takes_more and name != problem.name),
         "input": _default_input(given, question, problem),
         "dtype": question.default_dtype,

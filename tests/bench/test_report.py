@@ -68,7 +68,7 @@ def test_the_head_says_what_was_measured_and_where():
 def test_a_quick_run_says_that_compiled_jax_stands_beside_eager_pytorch():
     cases = [right(case("jax", "vmap")), right(case("torch", "wavefront", compiled=False))]
     left_out = [Absence("torch", "PyTorch vmap score", "torch.compile takes too long for --quick")]
-    warning = "WARNING: --quick left out what torch.compile compiles: JAX is compiled here, and PyTorch runs eagerly\n"
+    warning = "WARNING: --quick: one pass, and nothing that torch.compile compiles: JAX is compiled, PyTorch is not\n"
     quick = replace(ONE_PASS, quick=True)
     assert warning in console_report(record(*cases, settings=quick, absent=left_out))
     assert "--quick" not in console_report(record(*cases, settings=quick))  # nothing was left out

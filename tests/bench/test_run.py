@@ -114,7 +114,7 @@ def test_a_block_has_as_many_calls_as_there_is_time_for(seconds: float):
     assert calls == 1 or calls * seconds <= BLOCK_SECONDS * (1 + 1e-9)
     assert calls == MOST_CALLS or (calls + 1) * seconds > BLOCK_SECONDS * (1 - 1e-9)
     assert block.seconds == seconds or seconds < 0.1  # slow calls have no untimed ones before them
-    assert block.rounds == (5 if seconds > 0.05 else 7)
+    assert (block.rounds, block_of(seconds, quick=True).rounds) == ((5, 2) if seconds > 0.05 else (7, 7))
 
 
 @EXAMPLES
@@ -269,8 +269,6 @@ def test_a_quick_run_plans_three_processes_without_repeats(
     timed_calls.measure_timed_calls(run_of(made, start=0.0), TIMED)
     assert [end for _, end in begun] == pytest.approx(ends)
     assert repeated == pytest.approx(repeats)
-    # a case that only JAX has is timed once in a quick run
-    assert [FAR_SLOWER in cases for cases, _ in begun] == [True] + [not quick] * (len(ends) - 1)
 
 
 def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace):

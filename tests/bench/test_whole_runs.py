@@ -349,13 +349,14 @@ ENDLESS_ROUND = {"do": "sample", "nth": 3, "then": "hangs"}
 def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, temporary: Path):
     path, by = tmp_path / "run.json", [signal.SIGTERM]
     options = ("--quick", "--json", str(path))
-    code, out, err = interrupt_at("worker 1, timing", *options, folder=tmp_path, by=by, fault=ENDLESS_ROUND)
+    fault = ENDLESS_ROUND | {"nth": 2}
+    code, out, err = interrupt_at("worker 1, timing", *options, folder=tmp_path, by=by, fault=fault)
     assert code == 130 and not list(temporary.iterdir())
     assert "interrupted; this is what was finished:" in err and "Traceback" not in err
-    assert list(rows(out)) == [("score", "JAX", "vmap"), ("marginals", "JAX", "vmap")]
+    assert list(rows(out)) == [("marginals", "JAX", "vmap")]
     assert "WARNING: This run was not finished." in out
     results = Record.read(path).results
-    assert [(len(result.blocks), result.new_shapes) for result in results] == [(1, [])] * 2  # as it was a quick one
+    assert [(len(result.blocks), result.new_shapes) for result in results] == [(1, [])]  # as it was a quick one
 
 
 @on_linux

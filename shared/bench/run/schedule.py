@@ -18,8 +18,9 @@ BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
 SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
-# least rounds of a case in each worker; of calls longer than these seconds fewer. A median of less scatters by 5 %.
-LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.05
+# least rounds of a case in each worker; of calls longer than these seconds fewer, in a quick run of which three workers
+# have to fit in a minute the fewest. A median of less scatters by 5 %.
+LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
 # how many workers time all cases; and how many, unless --workers is given, time at least every cheap case
 ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
 # a first call of fewer seconds is cheap; so is a case for which a worker needs fewer seconds
@@ -52,12 +53,13 @@ class BlockPlan(NamedTuple):
     rounds: int  # of such blocks, at least, in a worker
 
 
-def block_of(call_seconds: float) -> BlockPlan:
+def block_of(call_seconds: float, quick: bool = False) -> BlockPlan:
     """The block of a case whose call takes so long."""
     calls = max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
     lead = max(1, min(MOST_LEAD_CALLS, calls // 4)) if call_seconds < BLOCK_SECONDS else 0
     rehearse = call_seconds < REHEARSED_SECONDS
-    rounds = LEAST_SLOW_ROUNDS if call_seconds > SLOW_CALL_SECONDS else LEAST_ROUNDS
+    slow_rounds = QUICK_SLOW_ROUNDS if quick else LEAST_SLOW_ROUNDS
+    rounds = slow_rounds if call_seconds > SLOW_CALL_SECONDS else LEAST_ROUNDS
     return BlockPlan(calls, lead, rehearse, (calls + lead + rehearse) * call_seconds, rounds)
 
 

@@ -66,16 +66,13 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     """The cases that worker `number` times; and fewer, if there is no time for these.
 
-    At first all that did not fail, then those that the question needs. Left out from the second worker on: dominated
-    cases, and in a quick run those that nothing is compared with.
+    At first all that did not fail, then those that the question needs, without dominated cases.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is None and run.plan.drops_dominated:
         well = [case for case in well if not _is_dominated(run.record, case)]
     if run.settings.workers is not None or not number:
         return [well] if well else []
-    if run.settings.quick:
-        well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     needed = run.plan.contenders(run.record)
     results = {case: run.record.result(case) for case in well}
     cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_CASE]
@@ -140,7 +137,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
             left_out = f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare"
             run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
         elif (call_seconds := _prepare(run, case)) is not None:
-            plans[case] = block_of(call_seconds)
+            plans[case] = block_of(call_seconds, run.settings.quick)
     run.keep()
     began, watched = time.monotonic(), run.watch_workers(number)
     is_accelerator = run.settings.device != "cpu"
