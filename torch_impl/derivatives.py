@@ -57,6 +57,7 @@ class Engine(NamedTuple):
     variant: str
     operators: Any  # cpp_binding or its DIRECT or RECORDED, triton_binding, wavefront
     call: tuple[Any, ...]  # how these name the alignment: kind and options, or the recurrence and whether by a graph
+    is_recorded: bool | None = None  # whether autograd records the similarity, values or gaps; None: not known yet
 
     def score(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
         """Scores (batch,)."""
@@ -83,14 +84,14 @@ class Engine(NamedTuple):
 
 def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores (batch,), outside of every transform: they can be differentiated twice by autograd."""
-    if is_any_recorded(s, values, *gaps):
+    if is_any_recorded(s, values, *gaps) if engine.is_recorded is None else engine.is_recorded:
         return _Scores.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
     return engine.score(s, lengths, values, gaps)
 
 
 def marginals(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """The gradients of the scores with respect to s, outside of every transform: differentiable once by autograd."""
-    if is_any_recorded(s, values, *gaps):
+    if is_any_recorded(s, values, *gaps) if engine.is_recorded is None else engine.is_recorded:
         # what was made in inference mode cannot be saved for the backward
         s, *gaps = (matrix.clone() if matrix.is_inference() else matrix for matrix in (s, *gaps))
         return _Marginals.apply(engine, s, lengths, values, *gaps)

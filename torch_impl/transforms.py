@@ -38,7 +38,8 @@ def is_exporting() -> bool:
 def no_transform_active() -> bool:
     """Whether no compiler, tracer, torch.func transform, forward mode or dispatch mode is active around this call."""
     return not (
-        in_transform()
+        torch.compiler.is_compiling()
+        or _functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or _get_tracing_state() is not None
         or _len_torch_dispatch_stack()

@@ -25,7 +25,7 @@ from torch_impl.transforms import constant_while_compiling, no_transform_active
 
 # imported only where a GPU is used, because it imports Triton
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
-_LENGTHS = (torch.int32, torch.int64)
+_LENGTHS, _NUMBERS = (torch.int32, torch.int64), {float, int}
 # the parameters of up to this many pairs are cached
 _MOST_PAIRS = 2**14
 # the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
@@ -108,10 +108,10 @@ def plain_call(
     call. Most calls are ordinary. Checking every argument one by one, as `fused` does, costs 0.1 ms whenever a large
     similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
     """
-    dtype, batch = similarity.dtype, similarity.shape[:-2]
+    is_single, pairs = similarity.ndim == 2, similarity.shape[0]
     if lengths is None:
         lengths = _whole()
-    elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == (*batch, 2)):
+    elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == ((2,) if is_single else (pairs, 2))):
         return None
     by_position, gaps = (), []
     if not _are_numbers(parameters):
@@ -121,27 +121,26 @@ def plain_call(
         if not (_are_numbers(parameters) and all(is_plain_like(gap, similarity) for gap in gaps)):
             return None
     numbers = tuple(parameters.items())
-    if not batch:
-        similarity, lengths, gaps = similarity[None], lengths.reshape(-1, 2), [gap[None] for gap in gaps]
-    pairs = len(similarity)
+    if is_single:
+        similarity, lengths, gaps, pairs = similarity[None], lengths.reshape(-1, 2), [gap[None] for gap in gaps], 1
     try:
-        values = (_cached_values if pairs <= _MOST_PAIRS else _checked_values)(numbers, dtype, pairs)
+        values = (_cached_values if pairs <= _MOST_PAIRS else _checked_values)(numbers, similarity.dtype, pairs)
     except ValueError:
         return None
     kind, flags = cpp.call_of(function_name, options, by_position)
     is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
     operators = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
     # the kernel checks all lengths faster than Python does
-    engine = Engine("fused", operators, (kind, flags | cpp.CHECK_LENGTHS))
+    engine = Engine("fused", operators, (kind, flags | cpp.CHECK_LENGTHS), is_recorded)
     try:
         results = asked(engine, similarity, lengths, values, gaps)
     except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
-    return results if batch else _first(results)
+    return _first(results) if is_single else results
 
 
 def _are_numbers(parameters: dict[str, Any]) -> bool:
-    return all(type(value) is float or type(value) is int for value in parameters.values())
+    return {*map(type, parameters.values())} <= _NUMBERS
 
 
 @functools.cache
