@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(records: Sequence[Record], request: Request) -> int:
-    """Runs, new or resumed, and then all that they found; returns the highest exit code."""
+    """Measure the records, new or resumed, then show what they hold; returns the highest exit code."""
     begun: list[Record] = []
     codes = [0]
     budget = (request.all and request.budget) or math.inf  # of all questions together

@@ -1,6 +1,6 @@
 """Smooth, differentiable sequence alignment in JAX. The same names, order and defaults as `torch_impl`.
 
-    from jax_impl import smith_waterman, marginals
+    from jax_impl import best_alignment, marginals, smith_waterman
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
     scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
@@ -14,8 +14,8 @@ except ImportError as error:
     import pathlib
     import runpy
 
-    words = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
-    raise words["explained"](error, __name__, "jax") from None
+    namespace = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
+    raise namespace["explained"](error, __name__, "jax") from None
 
 from jax_impl.alignment import absent_on
 from jax_impl.best_alignment import best_alignment

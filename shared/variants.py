@@ -56,7 +56,7 @@ ALIGNMENT_VARIANTS = (
         "scan_cond", "the Python loop becomes the compiler's own scan; a cond picks the shift by the diagonal's parity"
     ),
     Variant("scan_select", "an arithmetic select instead of the cond"),
-    Variant("batch_loop", "a batch: a Python loop over pairs of the compiled single-pair scan_select"),
+    Variant("batch_loop", "a batch: a Python loop that calls, for each pair, the compiled scan_select"),
     Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),
     Variant("wavefront", "the batch innermost, every shift in one direction, derivatives written by hand"),
     Variant("cuda_graph", "on a GPU the wavefront's launches captured once, by hand, in a CUDA graph"),

@@ -262,7 +262,9 @@ def test_a_graph_of_steps_is_launched_until_a_few_are_left(epochs, monkeypatch):
     def eager_steps(count, a, b, x, y, rate):
         return linear_regression._python_loop(linear_regression._step, a, b, x, y, rate, count)
 
-    monkeypatch.setattr(linear_regression, "_steps", functools.partial(eager_steps, linear_regression.TURN))
+    monkeypatch.setattr(
+        linear_regression, "_steps", functools.partial(eager_steps, linear_regression.STEPS_PER_ITERATION)
+    )
     monkeypatch.setattr(linear_regression, "_compiled_step", linear_regression._step)
     x = torch.linspace(0, 1, 20, dtype=torch.float64)
     a, b, rate = torch.tensor([1.0, 0.0, 0.01], dtype=torch.float64)

@@ -163,7 +163,7 @@ def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
     """Say who is faster by what factors, and in how many of some comparisons nobody is, by what factor at most."""
     if not comparisons_of_row:
-        return "not yet run"
+        return "not yet recorded"
     factors: dict[str, list[float]] = {}
     unclear: list[float] = []
     for comparison in comparisons_of_row:

@@ -1,6 +1,6 @@
 """Smooth, differentiable sequence alignment in PyTorch. The same names, order and defaults as `jax_impl`.
 
-    from torch_impl import smith_waterman, marginals
+    from torch_impl import best_alignment, marginals, smith_waterman
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
     scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
@@ -15,8 +15,8 @@ except ImportError as error:
     import pathlib
     import runpy
 
-    words = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
-    raise words["explained"](error, __name__, "torch") from None
+    namespace = runpy.run_path(str(pathlib.Path(__file__).parents[1] / "shared/first_import.py"))
+    raise namespace["explained"](error, __name__, "torch") from None
 
 from shared.variants import usable_variants
 from torch_impl.alignment import absent_here

@@ -14,7 +14,7 @@ from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import Arguments, columns_and_gaps, prepare, without_nan
 from torch_impl.derivatives import Engine, kernel_pass, score, transformed_score
-from torch_impl.dtensors import is_dtensor, of_own_pairs
+from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, is_plain_call, plain_call, why_not
 from torch_impl.recurrences import Tensor
@@ -71,13 +71,13 @@ def align(
         def own(similarity: Tensor, lengths: Any, **parameters: Any) -> Tensor:
             return align(function_name, similarity, lengths, parameters, options, variant)
 
-        return of_own_pairs(own, similarity, lengths, **parameters)
+        return on_local_pairs(own, similarity, lengths, **parameters)
     is_plain = is_plain_call(similarity)
     return run_pass(score, is_plain, function_name, similarity, lengths, parameters, options, variant)
 
 
 def run_pass(
-    asked: Callable[..., Any],
+    pass_function: Callable[..., Any],
     is_plain: bool,
     function_name: str,
     similarity: Any,
@@ -86,21 +86,23 @@ def run_pass(
     options: dict[str, Any],
     variant: str,
 ) -> Any:
-    """The result (*batch, ...) of `asked`, a pass of `derivatives`.
+    """The result (*batch, ...) of a pass function of `derivatives`.
 
     None if the chosen variant has no engine here, so that only its scores can be asked for. Raises ValueError if it is
     absent or unknown. is_plain: the result of `is_plain_call`.
     """
     # "auto" is fused wherever that can run
     if is_plain and isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:
-        result = plain_call(asked, function_name, options, similarity, lengths, parameters)
+        result = plain_call(pass_function, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
     by_position = names_by_position(function_name, parameters)
 
     def why_not_fused() -> str | None:
         kind = cpp.call_of(function_name, options).kind
-        reason = why_not(similarity, kind, kernel_pass(asked, similarity, parameters.values()), bool(by_position))
+        reason = why_not(
+            similarity, kind, kernel_pass(pass_function, similarity, parameters.values()), bool(by_position)
+        )
         if reason and not is_on_gpu(similarity) and cpp.why_absent():  # the reason concerns every call
             ABSENT["fused"] = reason
         return reason
@@ -114,15 +116,15 @@ def run_pass(
         lambda name: why_not_fused() if name == "fused" else None,
         lambda reason: _warn(reason, similarity),
     )
-    is_score = asked is score
+    is_score = pass_function is score
     if is_score and (in_transform() or under_forward_mode()):
-        asked = transformed_score
+        pass_function = transformed_score
     if chosen == "fused":
-        return fused(asked, function_name, options, similarity, lengths, parameters)
+        return fused(pass_function, function_name, options, similarity, lengths, parameters)
     recurrence = recurrence_of(function_name, options, by_position)
-    if chosen not in SWEEPS and (is_score or is_exporting()):  # which cannot trace autograd
+    if chosen not in SWEEPS and (is_score or is_exporting()):  # torch.export cannot trace autograd
         engine = Engine(chosen, wavefront, (recurrence.name, chosen == "cuda_graph"))
-        return _by_wavefront(functools.partial(asked, engine), similarity, lengths, parameters)
+        return _by_wavefront(functools.partial(pass_function, engine), similarity, lengths, parameters)
     if is_score:
         return _by_sweep(function_name, chosen, recurrence, by_position, prepare(similarity, lengths, parameters))
     return None

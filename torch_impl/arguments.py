@@ -29,7 +29,7 @@ def see(argument: Any) -> checks.Seen:
     if not isinstance(argument, torch.Tensor):
         return checks.see_host(argument)
     if is_dtensor(argument):
-        return checks.Seen(f"DTensor beside a similarity that is none; {REMEDY}", None)
+        return checks.Seen(f"DTensor beside a similarity that is not one; {REMEDY}", None)
     if argument.is_nested:
         return checks.Seen("nested torch.Tensor", None)
     if argument.layout is not torch.strided:
@@ -64,7 +64,7 @@ def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device
 
 
 def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """(*batch, P), with zeros for the gaps by position; and those."""
+    """The parameters (*batch, P), with zeros for the gaps by position; and the list of these gaps."""
     gaps = [value for value in parameters.values() if value.ndim > 1]
     columns = [value.new_zeros(batch) if value.ndim > 1 else value.expand(batch) for value in parameters.values()]
     return torch.stack(columns, dim=-1), gaps
@@ -74,7 +74,7 @@ def _limited(gap: torch.Tensor, batch: torch.Size) -> torch.Tensor:
     """A gap within the limits: (*batch), or by position."""
     if gap.ndim <= 1:
         return gap.expand(batch).clamp(LOWEST, LARGEST_GAP)
-    # which, unlike clamp, have the gradient NaN where this is NaN
+    # unlike clamp, these make the gradient NaN where the gap is NaN
     return gap.minimum(gap.new_full((), LARGEST_GAP)).maximum(gap.new_full((), LOWEST))
 
 

@@ -8,8 +8,8 @@ import torch
 
 from shared import checks
 from torch_impl import functions
-from torch_impl.derivatives import Engine, with_map
-from torch_impl.dtensors import is_dtensor, of_own_pairs
+from torch_impl.derivatives import Engine, with_vmap
+from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.kernels import without_gradient
 from torch_impl.kernels.fused import fused, is_on_gpu, is_plain_call, plain_call, why_not_on_gpu
 
@@ -47,8 +47,8 @@ def best_alignment(
         RuntimeError: there are no native kernels here; its text says why.
 
     While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
-    or 7 without restrict_turns; on a CPU with vectors of fewer than 8 numbers more. On a CUDA device it holds a row of
-    states for each pair.
+    or 7 without restrict_turns, and more on a CPU with vectors of fewer than 8 numbers. On a CUDA device it holds a row
+    of states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
@@ -61,7 +61,7 @@ def best_alignment(
             return result
     if is_dtensor(similarity):
         bound = functools.partial(function, **options)
-        return of_own_pairs(functools.partial(best_alignment, bound), similarity, lengths, **gaps)
+        return on_local_pairs(functools.partial(best_alignment, bound), similarity, lengths, **gaps)
     if is_on_gpu(similarity):
         if reason := why_not_on_gpu():
             raise RuntimeError(reason)
@@ -78,7 +78,7 @@ def _differentiated(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, 
     return _Best.apply(engine, s, lengths, values, *gaps)
 
 
-@with_map
+@with_vmap
 class _Best(torch.autograd.Function):
     """An operator under autograd and torch.func."""
 

@@ -45,7 +45,7 @@ from torch_impl.diagonal_layout import Memory
 from torch_impl.recurrences import Tensor
 
 BLOCK = 8  # anti-diagonals with the same exponents
-# tensors, because a number would be made one in every call, in the time that 5,000 additions take
+# as tensors: converting a Python number in every call takes as long as 5,000 additions
 FRACTION_BITS, BITS_OF_ONE = torch.tensor([23, 127 << 23], dtype=torch.int32, device="cpu")
 # how many numbers of an anti-diagonal are computed at once: with their neighbours they should stay in the cache
 IN_CACHE = 2**14
@@ -55,7 +55,9 @@ def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
     """Whether some of the pairs are computed with block exponents."""
     if len(recurrence.states) > 1 or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
-    return bool((_decay(values) <= MOST_DECAY).any())  # on a GPU, this and whether they hold would be waited for
+    return bool(
+        (_decay(values) <= MOST_DECAY).any()
+    )  # on a GPU, reading this and the mask of valid pairs would synchronize
 
 
 def _decay(values: Tensor) -> Tensor:
@@ -200,7 +202,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, some positions, batch): 1 inside lengths, 0 behind them; 1 at all other positions."""
+        """Mask (BLOCK, first positions, batch): 1 inside lengths, 0 beyond; None or positions left out: all inside."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
@@ -228,7 +230,7 @@ class Powers:
         self.size, self.pairs = batch.size, batch.pairs
 
     def compute(self, scale: tuple[Tensor, Tensor], own: Tensor) -> None:
-        """2^(the first less the second), 2^of_power, and the ratio of the position before to a position in 2^own."""
+        """scale = 2^(scale[0] - scale[1]), power = 2^of_power, ratio = 2^(own of the position before - own)."""
         torch.sub(*scale, out=self.exponents[0, : len(scale[0])])
         torch.sub(own[: self.size], own[self.pairs :], out=self.of_ratio)
         power_of_two(self.exponents, out=self.result)

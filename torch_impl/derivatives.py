@@ -6,14 +6,14 @@ operators on plain tensors, always of a batch:
     score       S
     gradients   S, g
     tangents    <g, t>, H t
-    product     the part of H t that belongs to the similarity, where t has no other part either
+    product     H t for the similarity alone, where t is 0 for the parameters
 
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is one node of autograd's graph at most, without a vmap rule, for which PyTorch would
-bind the arguments to a signature in each call; marginals are not the gradient of a score, which would build a graph and
-run autograd's engine. With cold caches, as after a large similarity, that takes half a millisecond.
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one, PyTorch binds
+the arguments to a signature in each call. Marginals are computed directly, not by differentiating a score through
+autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
 shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
@@ -78,7 +78,7 @@ class Engine(NamedTuple):
         return self.operators.product(s, lengths, values, gaps, t_s, *self.call)
 
     def third_order_error(self) -> CannotDifferentiate:
-        """The error where a third derivative is asked for."""
+        """The error where a third derivative is pass_function for."""
         return CannotDifferentiate(third_order_text(self.variant, EAGER_LOOPS) + HVP_TEXT)
 
 
@@ -106,10 +106,10 @@ def product(vector: Tensor, engine: Engine, s: Tensor, lengths: Tensor, values: 
     return engine.product(s, lengths, values, gaps, vector)
 
 
-def kernel_pass(asked: Callable[..., Any], similarity: Any, values: Iterable[Any]) -> str:
-    """The pass of the kernels that one of these runs, as far as is known before its arguments are checked."""
-    if asked is not score:
-        return "marginals" if asked is marginals else "tangents"
+def kernel_pass(pass_function: Callable[..., Any], similarity: Any, values: Iterable[Any]) -> str:
+    """Name of the kernel pass that a pass function needs, as far as is known before its arguments are checked."""
+    if pass_function is not score:
+        return "marginals" if pass_function is marginals else "tangents"
     if is_any_recorded(*values):
         return "gradients"
     return "marginals" if is_any_recorded(similarity) else "score"
@@ -171,7 +171,7 @@ def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
     return scores + _directional(lengths, gradients, direction)
 
 
-def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
+def vmap_rule(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
     """The vmap rule of a function of batches: (mapped, batch, ...) becomes one batch; unmapped tensors are repeated."""
     moved = [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -182,18 +182,18 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
     return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
 
 
-def with_map(function: Any) -> Any:
+def with_vmap(function: Any) -> Any:
     """A class decorator: the vmap rule of a Function of batches, whose first inputs are no tensors."""
 
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> Any:
         count = next(number for number, value in enumerate(inputs) if isinstance(value, Tensor))
-        return mapped(functools.partial(function.apply, *inputs[:count]), info, in_dims[count:], inputs[count:])
+        return vmap_rule(functools.partial(function.apply, *inputs[:count]), info, in_dims[count:], inputs[count:])
 
     function.vmap = staticmethod(vmap)
     return function
 
 
-@with_map
+@with_vmap
 class _Score(torch.autograd.Function):
     """The score alone, where nothing is differentiated."""
 
@@ -209,7 +209,7 @@ class _Score(torch.autograd.Function):
 class _ScoreOnce(torch.autograd.Function):
     """The score with a first derivative, for the compiler.
 
-    There every output gets a cotangent, if only zeros: with the gradients as outputs, each would cost a tangent.
+    It gives every output a cotangent, zeros if need be: with gradients as outputs, each backward would run tangents.
     """
 
     @staticmethod
@@ -229,7 +229,7 @@ class _ScoreOnce(torch.autograd.Function):
         return None, None, to_s, None, *to_values
 
 
-@with_map
+@with_vmap
 class _Gradients(torch.autograd.Function):
     """Scores and their gradients."""
 
@@ -255,7 +255,7 @@ class _Gradients(torch.autograd.Function):
         of_scores, *of_gradients = cotangents
         to_s, to_others = None, [None] * len(other_saved)
         if of_scores is not None:
-            to_s = _given_away(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
+            to_s = _reused_or_cloned(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
             if ctx.with_values:
                 to_others = _scaled(of_scores, *d_others)
         if any(cotangent is not None for cotangent in of_gradients):
@@ -321,7 +321,7 @@ def _tangents_of(engine: Engine, with_values: bool, *tensors: Tensor) -> Tensors
     return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, with_values, *tensors)
 
 
-@with_map
+@with_vmap
 class _Tangents(torch.autograd.Function):
     """The gradients' tangents, which cannot be differentiated."""
 
@@ -355,7 +355,7 @@ class _Tangents(torch.autograd.Function):
 # Forward mode: the same, with methods that the compiler does not support.
 
 
-@with_map
+@with_vmap
 class _ScoreForward(_Score):
     """The scores' Function for forward mode alone."""
 
@@ -372,7 +372,7 @@ class _ScoreForward(_Score):
             return _directional(lengths, gradients, (directions[1], *directions[3:]))
 
 
-@with_map
+@with_vmap
 class _GradientsForward(_Gradients):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
@@ -389,7 +389,7 @@ class _GradientsForward(_Gradients):
         return _directional(lengths, saved[ctx.count :], direction), *of_gradients
 
 
-@with_map
+@with_vmap
 class _TangentsForward(_Tangents):
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensors:
@@ -419,12 +419,12 @@ def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _direction(tangents: Sequence[Tensor | None], of: Sequence[Tensor]) -> list[Tensor]:
-    """The tangents of the first of these tensors, zeros where there are none."""
+    """The tangents, with None replaced by zeros like the tensor at the same place in `of`, which may be longer."""
     return [torch.zeros_like(x) if tangent is None else tangent for tangent, x in zip(tangents, of, strict=False)]
 
 
 def _are_ones(cotangent: Tensor) -> bool:
-    """Whether a cheap check shows that all are 1, as below a sum, which saves a pass over the matrices."""
+    """Whether a cheap check shows that all are 1, as in the backward of a sum: that saves a pass over the matrices."""
     if cotangent.device.type != "cpu" or cotangent.requires_grad or is_traced(cotangent):
         return False
     try:
@@ -433,7 +433,7 @@ def _are_ones(cotangent: Tensor) -> bool:
         return False
 
 
-def _given_away(saved: Tensor) -> Tensor:
+def _reused_or_cloned(saved: Tensor) -> Tensor:
     """A saved output as a result of the backward: without a copy where no caller can see it modified.
 
     Where more is to be differentiated, autograd tracks that the two are one tensor.
@@ -444,11 +444,11 @@ def _given_away(saved: Tensor) -> Tensor:
 
 
 def library_of(name: str) -> torch.library.Library:
-    """A library for operators to define, in place of those of an earlier import of this package."""
+    """A library that defines operators, replacing those of an earlier import of this package."""
     return get_library_allowing_overwrite("smooth_alignment", name)
 
 
-def register_map(operator: Any, library: torch.library.Library | None = None) -> None:
+def register_vmap(operator: Any, library: torch.library.Library | None = None) -> None:
     """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors.
 
     library: that of the operator, unless PyTorch has made one for it.
@@ -464,7 +464,7 @@ def register_map(operator: Any, library: torch.library.Library | None = None) ->
             return operator(*tree_unflatten([new.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
 
         dims = tree_leaves(in_dims)
-        return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
+        return vmap_rule(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
     def of_older_vmap(*arguments: Any) -> Any:
         """Map over one level of the vmap of autograd.grad(is_grads_batched=True)."""

@@ -21,7 +21,7 @@ def is_dtensor(value: Any) -> bool:
     return type(value).__name__ == "DTensor"
 
 
-def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **others: Any) -> Any:
+def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **others: Any) -> Any:
     """call(similarity, lengths, **others) of the pairs that each process holds, whose results become DTensors.
 
     similarity: a DTensor (*batch, rows, cols), of which each dimension of its mesh shards the batch or replicates it.
@@ -43,8 +43,8 @@ def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **othe
 
     def own(value: Any) -> Any:
         if value.ndim and value.placements == placements:
-            return _Own.apply(value, placements)
-        same: Any = _Own.apply(value, of_all)
+            return _ToLocal.apply(value, placements)
+        same: Any = _ToLocal.apply(value, of_all)
         if not value.ndim:
             return same
         pairs = torch.arange(len(value), device=value.device)
@@ -53,7 +53,7 @@ def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **othe
 
     def whole(result: Tensor) -> Any:
         shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
-        return _Whole.apply(result, mesh, placements, shape)
+        return _FromLocal.apply(result, mesh, placements, shape)
 
     results = call(own(similarity), **(arguments | {name: own(value) for name, value in arrays.items()}))
     return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
@@ -62,8 +62,8 @@ def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **othe
 # PyTorch's own from_local and to_local drop the graph of some gradients: second derivatives would be wrong
 
 
-class _Whole(torch.autograd.Function):
-    """The DTensor of this shape and these placements, of what each process has of it."""
+class _FromLocal(torch.autograd.Function):
+    """The DTensor of this shape and these placements whose local part in each process is given."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor, mesh: Any, placements: Sequence[Any], shape: torch.Size) -> Any:
@@ -81,10 +81,10 @@ class _Whole(torch.autograd.Function):
         placed = tuple(Replicate() if placement.is_partial() else placement for placement in ctx.placements)
         (gradient,) = gradients
         gradient = gradient if gradient.placements == placed else gradient.redistribute(placements=placed)
-        return _Own.apply(gradient, ctx.placements), None, None, None
+        return _ToLocal.apply(gradient, ctx.placements), None, None, None
 
 
-class _Own(torch.autograd.Function):
+class _ToLocal(torch.autograd.Function):
     """This process's part of a DTensor, whose gradient is a DTensor with the placements given."""
 
     @staticmethod
@@ -95,7 +95,7 @@ class _Own(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return _Whole.apply(gradients[0], ctx.mesh, ctx.placements, ctx.shape), None
+        return _FromLocal.apply(gradients[0], ctx.mesh, ctx.placements, ctx.shape), None
 
 
 def _see(argument: Any) -> checks.Seen:

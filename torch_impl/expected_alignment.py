@@ -24,7 +24,7 @@ from torch_impl import derivatives, functions
 from torch_impl.alignment import run_pass
 from torch_impl.arguments import from_numpy, see
 from torch_impl.derivatives import is_any_recorded
-from torch_impl.dtensors import is_dtensor, of_own_pairs
+from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.kernels.fused import is_plain_call, is_plain_like
 from torch_impl.transforms import depends_on_others, in_transform, is_exporting, is_traced, under_forward_mode
 
@@ -58,7 +58,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
     if not is_plain:
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
-            return of_own_pairs(functools.partial(marginals, function), similarity, lengths, **parameters)
+            return on_local_pairs(functools.partial(marginals, function), similarity, lengths, **parameters)
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
         if _is_transformed(similarity):
@@ -73,8 +73,8 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, differentiable)
         score = total(leaf)
-        again = differentiable and depends_on_others(score, leaf)
-        return _gradient(score, leaf, None, again)
+        create_graph = differentiable and depends_on_others(score, leaf)
+        return _gradient(score, leaf, None, create_graph)
 
 
 def hessian_vector_product(
@@ -108,7 +108,7 @@ def hessian_vector_product(
             def own(similarity: Tensor, lengths: Any, vector: Any, **parameters: Any) -> Tensor:
                 return hessian_vector_product(function, similarity, vector, lengths, **parameters)
 
-            return of_own_pairs(own, similarity, lengths, vector=vector, **parameters)
+            return on_local_pairs(own, similarity, lengths, vector=vector, **parameters)
         check_similarity(see(similarity))
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
@@ -123,17 +123,17 @@ def hessian_vector_product(
     result = try_operators(product, is_plain, function, similarity, lengths, parameters)
     if result is not None:
         return result
-    again = is_any_recorded(similarity, vector, *parameters.values())
+    create_graph = is_any_recorded(similarity, vector, *parameters.values())
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = _leaf(similarity, again)
-        return _gradient(marginals(function, leaf, lengths, **parameters), leaf, vector, again)
+        leaf = _leaf(similarity, create_graph)
+        return _gradient(marginals(function, leaf, lengths, **parameters), leaf, vector, create_graph)
 
 
-def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, again: bool) -> Tensor:
+def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, create_graph: bool) -> Tensor:
     """Zeros where the result does not depend on the leaf, as in JAX."""
     if not result.requires_grad:
         return torch.zeros_like(leaf)
-    return torch.autograd.grad(result, leaf, weights, create_graph=again, materialize_grads=True)[0]
+    return torch.autograd.grad(result, leaf, weights, create_graph=create_graph, materialize_grads=True)[0]
 
 
 def _is_transformed(*tensors: Tensor) -> bool:
@@ -150,14 +150,14 @@ def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
 
 
 def try_operators(
-    asked: Callable[..., Tensor],
+    pass_function: Callable[..., Tensor],
     is_plain: bool,
     function: Callable[..., Tensor],
     similarity: Tensor,
     lengths: Any,
     arguments: dict[str, Any],
 ) -> Tensor | None:
-    """The result of `asked`, a pass of `derivatives`, for an alignment; is_plain: as for `run_pass`.
+    """The result of a pass function of `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
     None if the function is no alignment of this package, if its variant has no operators here, or if the function
     would reject an argument: the caller then calls the function, which raises its own error.
@@ -177,4 +177,4 @@ def try_operators(
             options[key] = value
         else:
             return None
-    return run_pass(asked, is_plain, name, similarity, lengths, parameters, options, variant)
+    return run_pass(pass_function, is_plain, name, similarity, lengths, parameters, options, variant)

@@ -148,7 +148,7 @@ class _Differentiable(torch.autograd.Function):
         # the pullback has what it needs; these are for second derivatives, and an error if one was changed in place
         ctx.save_for_backward(*(value for value in values if isinstance(value, Tensor)))
         ctx.others = [None if isinstance(value, Tensor) else value for value in values]
-        # a backward may run in another thread, or after a context that has set it
+        # a backward may run in another thread, or after the context that set the mode has ended
         ctx.x64 = _is_x64()
         return results
 
@@ -184,8 +184,8 @@ def _shared(tensor: Tensor) -> Any:
             "float64 tensors need JAX's 64-bit mode: jax.config.update('jax_enable_x64', True) or jax.enable_x64(True)"
         )
     if tensor.device.type not in _device_types():
-        dtypes = " or ".join(_device_types())
-        raise ValueError(f"tensors for JAX must be on a device that it has, {dtypes} here, got {tensor.device}")
+        devices = " or ".join(_device_types())
+        raise ValueError(f"tensors for JAX must be on a device that it has, {devices} here, got {tensor.device}")
     # DLPack would lose a negation that PyTorch has delayed, and JAX would compile again for another layout
     plain = tensor.detach().resolve_neg().contiguous()
     if _device_types() == ("cpu",) and tensor.dtype is not torch.bfloat16:

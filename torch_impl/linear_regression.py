@@ -22,7 +22,7 @@ Tensor = torch.Tensor
 Line = tuple[Tensor, Tensor]  # a and b
 
 # steps in one turn of the compiled loop: a turn costs 5 microseconds beside them, but to compile more takes longer
-TURN = 10
+STEPS_PER_ITERATION = 10
 # steps in a CUDA graph, which is launched from Python: fewer, and the GPU waits for Python
 GRAPH_STEPS = 100
 # one compile for each number of points and dtype; 8, the default, are soon used up
@@ -94,7 +94,7 @@ def _python_loop(
 
 
 def _turns(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, steps: int) -> Line:
-    """PyTorch's own loop, with some steps in each of its turns."""
+    """PyTorch's while_loop, with `steps` steps in each iteration."""
 
     def is_before_the_end(number: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return number < turns
@@ -108,24 +108,24 @@ def _turns(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tens
     return a, b
 
 
-def _own_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
+def _while_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
     return _turns(a, b, x, y, rate, torch.tensor(epochs, device=x.device), 1)
 
 
 @functools.partial(torch.compile, dynamic=False, fullgraph=True)
 def _two_loops(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, rest: Tensor) -> Line:
-    a, b = _turns(a, b, x, y, rate, turns, TURN)
+    a, b = _turns(a, b, x, y, rate, turns, STEPS_PER_ITERATION)
     return _turns(a, b, x, y, rate, rest, 1)
 
 
 @functools.partial(torch.compile, dynamic=False, fullgraph=True)
 def _steps(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
-    return _python_loop(_step, a, b, x, y, rate, TURN)
+    return _python_loop(_step, a, b, x, y, rate, STEPS_PER_ITERATION)
 
 
 def _go_on(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
     """Many steps, after which a and b are where the next ones begin: what a CUDA graph does."""
-    moved_a, moved_b = _python_loop(_steps, a, b, x, y, rate, GRAPH_STEPS // TURN)
+    moved_a, moved_b = _python_loop(_steps, a, b, x, y, rate, GRAPH_STEPS // STEPS_PER_ITERATION)
     return a.copy_(moved_a), b.copy_(moved_b)
 
 
@@ -146,13 +146,13 @@ def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epo
 def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
     if x.device.type == "cuda":  # there each turn of PyTorch's own loop waits for the device to say whether to go on
         return _launched_loop(a, b, x, y, rate, epochs)
-    counts = (torch.tensor(count, device=x.device) for count in divmod(epochs, TURN))
+    counts = (torch.tensor(count, device=x.device) for count in divmod(epochs, STEPS_PER_ITERATION))
     return _two_loops(a, b, x, y, rate, *counts)
 
 
 _LOOPS: dict[str, Callable[..., Line]] = {
     "eager_loop": functools.partial(_python_loop, _eager_step),
-    "loop_unjitted": _own_loop,
+    "loop_unjitted": _while_loop,
     "jit_step": functools.partial(_python_loop, _compiled_step),
     "compiled_loop": _compiled_loop,
 }

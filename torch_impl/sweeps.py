@@ -46,7 +46,7 @@ from torch_impl.rotation import (
 )
 
 Carry = tuple[States, States]  # of the anti-diagonal before the last, and of the last
-Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, which are inside, the anti-diagonal; the gaps by position
+Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, mask of the cells inside, number; gaps by position
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from shared.alignments import RECURRENCES, SIMILARITY, Choice
 from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl import block_exponent
-from torch_impl.derivatives import Derivatives, register_map
+from torch_impl.derivatives import Derivatives, register_vmap
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, fill, run_single_threaded
 from torch_impl.recurrences import Parameters, Tensor
 
@@ -153,9 +153,10 @@ class Totals:
 
         ends: for the gradients of an empty pair.
         """
-        for name in self.batch.parameters if ends else ():
-            ones = {other: torch.full_like(value, other == name) for other, value in self.batch.parameters.items()}
-            self.values[name] = ends.unless_empty(self.values[name], ones) if ends else self.values[name]
+        if ends:
+            for name in self.batch.parameters:
+                ones = {other: torch.full_like(value, other == name) for other, value in self.batch.parameters.items()}
+                self.values[name] = ends.unless_empty(self.values[name], ones)
         d_s, *d_gaps = (self.batch.unpack(cells) for cells in self.cells.values())
         return d_s, torch.stack(list(self.values.values()), dim=1), *d_gaps
 
@@ -361,8 +362,8 @@ def product(
     s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], t_s: Tensor, recurrence: str, graph: bool
 ) -> Tensor:
     """The tangents of the gradients with respect to s, in a direction that leaves the values and the gaps alone."""
-    gap_tangents, zeros = list(gaps), [torch.zeros_like(gap) for gap in gaps]
-    return tangents(s, lengths, values, gap_tangents, t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
+    zeros = [torch.zeros_like(gap) for gap in gaps]
+    return tangents(s, lengths, values, list(gaps), t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
 
 
 def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:
@@ -372,4 +373,4 @@ def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:
 
 
 for _operator in (score, gradients, tangents):
-    register_map(_operator)
+    register_vmap(_operator)

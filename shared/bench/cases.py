@@ -14,7 +14,7 @@ MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, as asked for on the command line; the defaults are those of the command line, but for threads: all."""
+    """One run, as asked for on the command line; the same defaults, except threads (there: all cores)."""
 
     question: str = "speed"
     device: str = "cpu"

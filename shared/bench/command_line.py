@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all pairs of the proteins)")
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
-    add("--memory", type=memory, metavar="SIZE", help="in which memory finds the largest batch, such as 2GB or 512MiB")
+    add("--memory", type=memory, metavar="SIZE", help="that the largest batch has to fit into, such as 2GB or 512MiB")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 
@@ -163,12 +163,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
-    workers = f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise; some questions 3)"
+    workers = f"fresh processes that time each case (default at least {LEAST_WORKERS}, until precise; some questions 3)"
     add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
-    add("--processes", type=counts, metavar="N[,N]", help="side by side, such as 1,2 (default up to the cores)")
+    add("--processes", type=counts, metavar="N[,N]", help="numbers to compare, such as 1,2 (default up to the cores)")
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
@@ -207,7 +207,7 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
 
 
 def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question) -> Problem:
-    """The problem of a question. An option that only some questions or problems take goes with those asked for."""
+    """The problem of a question. Raises ArgumentTypeError for an option that neither of the two takes."""
     problem = problem_of(given.get("problem", question.default_problem))
     if problem.question not in (None, question.name):
         raise ArgumentTypeError(f"{problem.name} goes with the question {problem.question}, not with {question.name}")

@@ -7,7 +7,7 @@ whole workers are independent. So each contributes one value, the median of the 
 How far such values scatter is seen only roughly in a few workers, so it is also expected, from how far the rounds of a
 worker scatter: 1 % for the process itself, and the standard error of the median of its rounds. The expectation counts
 as two further workers beside what is seen (a moderated t test), unless more is seen. A worker whose value is far off
-counts as if it were at a limit, so that one odd process does not decide.
+is clipped, so that one odd process does not decide.
 """
 
 import functools
@@ -71,7 +71,7 @@ class Estimate(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Outcome of a ratio: "same", "different", "one-sided" (1, or beyond SAME on one side only) or "open"."""
+        """Outcome of a ratio: "same", "different", "one-sided" (contains 1, beyond SAME on one side only) or "open"."""
         if self.low >= 1 / SAME and self.high <= SAME:
             return "same"
         if self.low > 1 or self.high < 1:
@@ -109,13 +109,13 @@ def paired_ratios(slower: Sequence[Block], faster: Sequence[Block]) -> tuple[tup
     return _by_worker({key: over[key] / under[key] for key in over if key in under})
 
 
-def of_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
+def mean_over_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
     """Geometric mean of a number that each process has once. scatter: usual among them, as a logarithm."""
     return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
-    """Time of a case over another's without pairs of rounds; a change of the machine between two runs is not in it."""
+    """Time of a case over another's, rounds unpaired; the interval leaves out changes of the machine between runs."""
     over, under = (_moderated(_by_worker(_round_medians(side))) for side in (new, old))
     variances = over.error**2, under.error**2
     # of the difference of two means, by Welch and Satterthwaite

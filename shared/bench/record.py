@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared.bench.cases import Absence, Case, Settings
-from shared.bench.estimates import Block, Count, Estimate, Seconds, median_time, of_processes
+from shared.bench.estimates import Block, Count, Estimate, Seconds, mean_over_processes, median_time
 from shared.checks import is_finite
 from shared.file_writing import write_atomically
 from shared.problems import Inputs
@@ -53,7 +53,7 @@ class Facts:
         return cls(*facts, sha256, inputs.by_device_time)
 
 
-class Compilation(NamedTuple):
+class FirstCall(NamedTuple):
     """A first call: tracing, compiling and running once. Seconds."""
 
     seconds: Seconds
@@ -66,7 +66,7 @@ class Gate:
     """Outcome of the parity gate."""
 
     text: str
-    error_of_allowed: float | None  # None: not finite
+    error_of_allowed: float | None  # error / what is allowed; None: not finite
     source: str  # of the expected result
     pairs: int | None  # compared; None: all
     summary: str | None = None  # the result in words, where a reader wants it
@@ -90,7 +90,7 @@ class Result:
     reason: str | None = None
     gate: Gate | None = None
     build_seconds: float = 0.0
-    cold: list[Compilation] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
+    cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
     early_seconds: Seconds | None = None  # median of a few calls right after the first, until there are blocks
     # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
@@ -135,17 +135,17 @@ class Result:
     @property
     def first_call(self) -> Estimate | None:
         """Time of a first call with empty caches."""
-        return of_processes([start.seconds for start in self.cold]) if self.cold else None
+        return mean_over_processes([start.seconds for start in self.cold]) if self.cold else None
 
     @property
     def warm_call(self) -> Estimate | None:
         """Time of the first call of a new process that finds the caches on disk."""
-        return of_processes(self.warm) if self.warm else None
+        return mean_over_processes(self.warm) if self.warm else None
 
     def new_shape(self, number: int) -> Estimate | None:
         """Time of the first call on the first, second, ... new shape."""
         seconds = [shapes[number - 1] for shapes in self.new_shapes if len(shapes) >= number]
-        return of_processes(seconds) if seconds else None
+        return mean_over_processes(seconds) if seconds else None
 
 
 @dataclass(frozen=True)

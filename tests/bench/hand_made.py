@@ -11,7 +11,7 @@ from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block
 from shared.bench.measure.measured_code import hashes
 from shared.bench.questions.question import Question
-from shared.bench.record import Compilation, Facts, Gate, Record, Result
+from shared.bench.record import Facts, FirstCall, Gate, Record, Result
 from shared.bench.run.plan import Plan
 from shared.problems.alignment_inputs import AlignmentInputs
 
@@ -46,7 +46,7 @@ def right(
     made = Result(
         case,
         gate=Gate("", error, source, 2),
-        cold=[Compilation(cold)],
+        cold=[FirstCall(cold)],
         settled=[True] * workers,
         peak_bytes=3 * 2**20,
         work=WORK,

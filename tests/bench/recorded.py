@@ -10,7 +10,7 @@ from hand_made import case, ended
 
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.estimates import Block
-from shared.bench.record import Compilation, Facts, Gate, Record, ReferenceTime, Result
+from shared.bench.record import Facts, FirstCall, Gate, Record, ReferenceTime, Result
 
 # special characters of HTML and Markdown
 HOSTILE = "<script>alert(1)</script> & \"x\" $a_b$ | * ` \\ [y](z) &lt; 'q'"
@@ -38,7 +38,7 @@ def _result(of: Case, seconds: float, seed: int) -> Result:
         of,
         gate=Gate("score off by 1.0e-06, allowed 1.0e-05", 0.11, "NumPy", 2),
         build_seconds=20.0 if of.variant == "fused" else 0.0,
-        cold=[Compilation(cold, **split)],
+        cold=[FirstCall(cold, **split)],
         early_seconds=seconds,
         new_shapes=[[cold / 2, cold / 4]] if of.variant != "fused" else [],
         new_shapes_note=None if of.variant != "fused" else "it does not compile",
@@ -89,7 +89,7 @@ def ladder() -> Record:
                 for compiled in (False, True):
                     of = case(framework, variant, compiled=compiled, input=input_name)
                     seconds = 4.0 / 6**step / (3 if compiled else 1) * _SLOWER[framework]
-                    results.append(Result(of, cold=[Compilation(2 * seconds)], blocks=[Block.of(0, 0, [seconds])]))
+                    results.append(Result(of, cold=[FirstCall(2 * seconds)], blocks=[Block.of(0, 0, [seconds])]))
     results[1] = ended(results[1].case, "limit", "> 120 s")
     references = [ReferenceTime(name, "score", [0.31, 0.30]) for name in rungs]
     return hand_made.record(*results, settings=Settings("ladder", passes=("score",)), references=references)

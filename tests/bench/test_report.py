@@ -22,7 +22,7 @@ from rendered import console_report, html_report, markdown_report, report_of
 
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import SAME, Block, Estimate
-from shared.bench.record import Compilation, Record, Result
+from shared.bench.record import FirstCall, Record, Result
 from shared.bench.report import console, plots
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table, case_tables
 from shared.bench.report.compare_runs import compare_runs
@@ -110,7 +110,7 @@ def test_the_table_of_all_cases_has_every_number():
 )
 def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str, mark: str):
     # times that were taken before it went wrong
-    bad = ended(case("jax", "vmap"), status, reason, cold=[Compilation(0.001)], blocks=blocks([0.001] * 5, 4))
+    bad = ended(case("jax", "vmap"), status, reason, cold=[FirstCall(0.001)], blocks=blocks([0.001] * 5, 4))
     assert row_of(bad)[CACHES_EMPTY] == mark
     text = console_text(replace(report_of(record(bad, settings=ONE_PASS)), head=[]))
     assert "score: no case was measured." in text

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import NO_ROOM, Compilation, Generation, Record, Result
+from shared.bench.record import NO_ROOM, FirstCall, Generation, Record, Result
 from shared.bench.run import context, fresh_processes, progress, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded, repeat_first_calls
@@ -243,7 +243,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
         commands.append((do, case))
         if (do, case) == ("cold", FAST):
             return Reply("wrong", "score off", {"gate": None})
-        return Reply("ok", None, {"cold": Compilation(0.75), "new_shapes": [0.5, 0.125]})
+        return Reply("ok", None, {"cold": FirstCall(0.75), "new_shapes": [0.5, 0.125]})
 
     monkeypatch.setattr(run, "ask", ask)
     repeat_first_calls(run, list(costs), 2, 100.0, 100.0)

@@ -8,7 +8,7 @@ from hand_made import blocks, blocks_of_workers, case, ended, record, right, ste
 
 from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import FRAMEWORKS, Settings
-from shared.bench.estimates import Block, of_processes
+from shared.bench.estimates import Block, mean_over_processes
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import break_even_text
 from shared.bench.record import Result
@@ -84,7 +84,7 @@ def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order()
 )
 def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold: list[float | None], text: str):
     comparison = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
-    assert break_even_text(comparison, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
+    assert break_even_text(comparison, [seconds and mean_over_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
 
 
 def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():

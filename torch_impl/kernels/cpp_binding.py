@@ -1,8 +1,8 @@
 """The native kernels as operators of PyTorch, without derivatives: see torch_impl.derivatives.
 
 Tensors: similarity (batch, rows, cols), lengths (batch, 2) of integers or (0, 2) for whole matrices, values (batch, P),
-the parameters in the order of shared.alignments.ALIGNMENTS; gaps: those by position, of which the options tell which
-they are, each like similarity; all floats of similarity's dtype. Results are new and contiguous. A similarity or gap is
+the parameters in the order of shared.alignments.ALIGNMENTS; gaps: those by position (the options tell which), each like
+similarity; all floats of similarity's dtype. Results are new and contiguous. A similarity or gap is
 copied unless each matrix is contiguous; pairs may have any stride.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.kernels import cpp
-from torch_impl.derivatives import Derivatives, library_of, register_map
+from torch_impl.derivatives import Derivatives, library_of, register_vmap
 from torch_impl.kernels import openmp, without_gradient
 
 Tensor = torch.Tensor
@@ -42,7 +42,7 @@ tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
 best = torch.ops.smooth_alignment.fused_best.default
 for _operator in (score, gradients, tangents, product, best):
-    register_map(_operator, _LIBRARY)
+    register_vmap(_operator, _LIBRARY)
 without_gradient.register(best, _LIBRARY)
 
 
@@ -113,7 +113,7 @@ def _tangents(
     """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps)."""
     scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps)
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps, t_gaps, d_gaps)
-    t_rows, t_values = _rows(t_similarity), t_values.contiguous()
+    t_rows, t_values = _contiguous_matrices(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
     pointers = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()
     _check(_kernel(similarity, kind, gaps).tangents(call, *direction, *pointers))
@@ -125,7 +125,7 @@ def _product(
 ) -> Tensor:
     """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
-    result, t_rows = _like(similarity), _rows(t_similarity)
+    result, t_rows = _like(similarity), _contiguous_matrices(t_similarity)
     direction = t_rows.data_ptr(), t_rows.stride(0), 0
     _check(_kernel(similarity, kind, gaps).tangents(call, *direction, 0, result.data_ptr(), 0))
     return result
@@ -179,7 +179,7 @@ def _packed(
     t_gaps, d_gaps: none, or as many as gaps.
     """
     pairs, rows, cols = similarity.shape
-    similarity, values = _rows(similarity), values.contiguous()
+    similarity, values = _contiguous_matrices(similarity), values.contiguous()
     if lengths.dtype is not torch.int32:
         # the kernels clamp to the matrix, or refuse, but the conversion must not wrap around
         wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
@@ -201,7 +201,7 @@ def _packed(
 
 def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[Any, Any]:
     """Pack the gaps by position, their tangents and their gradients."""
-    costs, towards = [_rows(gap) for gap in gaps], [_rows(gap) for gap in t_gaps]
+    costs, towards = [_contiguous_matrices(gap) for gap in gaps], [_contiguous_matrices(gap) for gap in t_gaps]
     absent, rest = (0,) * 5, iter(range(len(costs)))
     numbers = [next(rest) if options & flag else None for flag in (cpp.OPEN_BY_POSITION, cpp.EXTEND_BY_POSITION)]
 
@@ -214,7 +214,7 @@ def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[
     return ctypes.create_string_buffer(cpp.pack_gaps(*packed[0], *packed[1])), (costs, towards)
 
 
-def _rows(matrices: Tensor) -> Tensor:
+def _contiguous_matrices(matrices: Tensor) -> Tensor:
     """Make each matrix contiguous; pairs may have any stride."""
     if matrices.is_contiguous() or matrices.stride()[1:] == (matrices.shape[2], 1):
         return matrices

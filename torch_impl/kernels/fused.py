@@ -37,7 +37,7 @@ with torch.inference_mode():
 
 
 def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native one if need be.
+    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native kernel if need be.
 
     by_position: with gaps by position.
     """
@@ -95,22 +95,22 @@ def is_plain_like(tensor: Any, similarity: Tensor) -> bool:
 
 
 def plain_call(
-    asked: Callable[..., Any],
+    pass_function: Callable[..., Any],
     function_name: str,
     options: dict[str, Any],
     similarity: Tensor,
     lengths: Any,
     parameters: dict[str, Any],
 ) -> Any:
-    """The result (*batch, ...), or tuple of results, of `asked`, a pass of `derivatives`, where `is_plain_call`.
+    """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, where `is_plain_call`.
 
-    None if another argument is invalid or not ordinary, or if the kernel cannot be compiled: `fused` then handles the
-    call. Most calls are ordinary. Checking every argument one by one, as `fused` does, costs 0.1 ms whenever a large
-    similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
+    None if another argument is invalid or not ordinary, or if the kernel cannot be compiled: the caller then takes the
+    general path. Most calls are ordinary. Checking every argument one by one, as `fused` does, costs 0.1 ms whenever a
+    large similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
     """
     is_single, pairs = similarity.ndim == 2, similarity.shape[0]
     if lengths is None:
-        lengths = _whole()
+        lengths = _no_lengths()
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == ((2,) if is_single else (pairs, 2))):
         return None
     by_position, gaps = (), []
@@ -133,7 +133,7 @@ def plain_call(
     # the kernel checks all lengths faster than Python does
     engine = Engine("fused", operators, (kind, flags | cpp.CHECK_LENGTHS), is_recorded)
     try:
-        results = asked(engine, similarity, lengths, values, gaps)
+        results = pass_function(engine, similarity, lengths, values, gaps)
     except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
     return _first(results) if is_single else results
@@ -144,7 +144,7 @@ def _are_numbers(parameters: dict[str, Any]) -> bool:
 
 
 @functools.cache
-def _whole() -> Tensor:
+def _no_lengths() -> Tensor:
     with torch.inference_mode(False):
         return torch.empty((0, 2), dtype=torch.int32, device="cpu")
 
@@ -162,14 +162,14 @@ _cached_values = functools.lru_cache(maxsize=16)(_checked_values)
 
 
 def fused(
-    asked: Callable[..., Any],
+    pass_function: Callable[..., Any],
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: dict[str, Any],
 ) -> Any:
-    """The result (*batch, ...), or tuple of results, of `asked`, a pass of `derivatives`, for any arguments.
+    """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, for any arguments.
 
     What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
     are no native kernels.
@@ -186,7 +186,7 @@ def fused(
         sizes = sizes if lengths is None else sizes[None]
     binding = sys.modules[TRITON_BINDING] if is_on_gpu(s) else cpp_binding
     call = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
-    results = asked(Engine("fused", binding, call), s, sizes, values, gaps)
+    results = pass_function(Engine("fused", binding, call), s, sizes, values, gaps)
     results = results if batch else _first(results)
     if s.dtype == result_dtype:
         return results

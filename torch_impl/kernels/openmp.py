@@ -18,7 +18,7 @@ def _function(name: str) -> Any:
     """A function of the OpenMP, or MKL, that PyTorch calls; None if there is none."""
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return None
-    # in the order in which PyTorch's own calls were bound: what the process shares, then what PyTorch brings
+    # in the order in which PyTorch's own calls were resolved: global symbols, then PyTorch's libraries
     functions = (getattr(ctypes.CDLL(library), name, None) for library in (None, torch._C.__file__))
     return next(filter(None, functions), None)
 

@@ -1,4 +1,4 @@
-"""The CUDA kernels as operators of PyTorch: score, gradients, tangents and best alignments, without derivatives.
+"""The Triton kernels as operators of PyTorch: score, gradients, tangents, product and best; without derivatives.
 
 They take and return the same tensors as those of `cpp_binding`. torch.compile sees the kernels that an operator
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
@@ -31,7 +31,7 @@ from shared.kernels.triton.programs import (
     score_program,
     tangents_program,
 )
-from torch_impl.derivatives import Derivatives, register_map
+from torch_impl.derivatives import Derivatives, register_vmap
 from torch_impl.kernels import without_gradient
 
 Tensor = torch.Tensor
@@ -232,5 +232,5 @@ def _derivatives(results: dict[str, Tensor]) -> Derivatives:
 
 
 for _operator in (score, gradients, tangents, product, best):
-    register_map(_operator)
+    register_vmap(_operator)
 without_gradient.register(best)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from shared import checks
-from torch_impl.derivatives import library_of, register_map
+from torch_impl.derivatives import library_of, register_vmap
 
 Tensor = torch.Tensor
 
@@ -27,7 +27,7 @@ def _no_gradient(*_: Any) -> Any:
 
 for _key in ("CPU", "CUDA"):
     _LIBRARY.impl("no_gradient_of_best", _no_gradient, _key)
-register_map(gradient, _LIBRARY)
+register_vmap(gradient, _LIBRARY)
 
 
 def register(operator: Any, library: torch.library.Library | None = None) -> None:

@@ -40,7 +40,7 @@ _LEAST = float(np.finfo(float).tiny)
 class Sum(NamedTuple):
     """The coefficients, 0 for a column that the sizes cannot tell from those before it."""
 
-    coefficients: np.ndarray  # (columns + 1,): the last one of what is more than the knee in the first column
+    coefficients: np.ndarray  # (columns + 1,): the last is that of the first column's excess over the knee
     knee: float
 
     def logs(self, rows: np.ndarray) -> np.ndarray:
@@ -94,7 +94,7 @@ class Fit:
     def over(self, other: "Fit", own: Sequence[float], others: Sequence[float]) -> Estimate | None:
         """This prediction over another one; None where they have too few sizes in common. own, others: the columns.
 
-        What a size does to both, as where they run the same code, cancels out.
+        An error that a size has in both, as where they run the same code, cancels out.
         """
         both = [(k, other.sizes.index(size)) for k, size in enumerate(self.sizes) if size in other.sizes]
         if len(both) < 2:
@@ -168,7 +168,7 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
     rows = _with_knee(rows, knee)
     columns = _independent(rows, measured)
     relative = rows[:, columns] / np.exp(measured)[:, None]
-    # each unknown is a share: at 1, a column makes all of the size in which it makes most
+    # scaled so that 1 explains the whole value of the size at which the column matters most
     scale = 1 / relative.max(axis=0)
     fit = least_squares(
         lambda shares: np.log(rows[:, columns] * scale @ shares) - measured,

@@ -25,7 +25,7 @@ READING = (
     f"±{SAME - 1:.0%}. No clear winner, no practical difference, or same: a difference is below the factor in brackets"
 )
 
-# the row of what one would write first; and how a variant is written that a user would choose, others go by their name
+# the row of what one would write first; and, in words, the variants that a user would choose
 FIRST = " / ".join(WRITTEN_FIRST.values())
 WRITTEN = {FIRST: "what you would write first", "vmap": "the same loop, compiled", "wavefront": "tuned framework code",
            "fused": "one native kernel"}  # fmt: skip

@@ -68,7 +68,7 @@ def different_environments(before: dict[str, Any], after: dict[str, Any]) -> lis
 
 
 def _facts(environment: dict[str, Any]) -> dict[str, Any]:
-    """An environment without its levels; a framework's version is named after the framework."""
+    """An environment, flattened; a framework's version is named after the framework."""
     facts = {name: value for name, value in environment.items() if name not in ("frameworks", "variables", "settings")}
     facts |= environment.get("variables", {}) | environment.get("settings", {})
     for framework, about in environment.get("frameworks", {}).items():

@@ -18,7 +18,7 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.measure.code_size import COMMENT, ROOT, definitions_of, names_of, reached
 from shared.bench.record import Record
 
-# of what ast.dump writes: docstrings, imports, modules' names, arguments' names in calls; versions differ in empty []
+# ignored in what ast.dump writes: docstrings, imports, module names, argument names in calls
 _UNSEEN = re.compile(
     r"""Expr\(value=Constant\(value=(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")\)\)|(?<=keyword\()arg='\w+'|Pass\(\)|"""
     r"(?:Import|ImportFrom|Global|Nonlocal)\([^]]*\](?:, level=\d)?\)|value='(?:jax_impl|torch_impl|shared)\.[.\w]+'"

@@ -11,7 +11,7 @@ from shared.problems.own_file import SET_BY_FILES
 _DISABLING = {"JAX_DISABLE_JIT": ("jax", "y|yes|t|true|on|1"), "TORCH_COMPILE_DISABLE": ("torch", "1"),
               "TORCHDYNAMO_DISABLE": ("torch", "1"), "TORCH_COMPILE_OVERRIDE_BACKENDS": ("torch", ".+")}  # fmt: skip
 # these make calls slower or faster, as measured or as their documentation says
-_TIMED = re.compile(
+_CHANGES_TIMES = re.compile(
     r"JAX_(DEBUG_NANS|DEBUG_INFS|DISABLE_MOST_OPTIMIZATIONS|CHECK_TRACER_LEAKS|ENABLE_CHECKS|"
     r"DEFAULT_MATMUL_PRECISION|ENABLE_X64)|TORCH\..+|XLA_FLAGS|LIBTPU_INIT_ARGS|LD_PRELOAD|MALLOC_\w+|GLIBC_TUNABLES|"
     r"(OMP|KMP|GOMP)_(?!NUM_THREADS)\w+|MKL_(?!NUM_THREADS)\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|"
@@ -46,7 +46,7 @@ def recorded(by_files: bool = False) -> dict[str, str]:
 
     by_files: those that a user's file sets when it is executed; or else those of the environment.
     """
-    names = (name for name in sorted(os.environ) if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name))
+    names = (name for name in sorted(os.environ) if _CHANGES_TIMES.fullmatch(name) or _RECORDED.fullmatch(name))
     chosen = (name for name in names if not _NOT_THE_USERS.fullmatch(name) and (name in SET_BY_FILES) == by_files)
     return {name: _FOLDERS.sub("", os.environ[name]) for name in chosen}
 
@@ -57,8 +57,8 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]
 
 
 def warnings(variables: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
-    """Lines for a reader of times that recorded variables, or settings that measured functions changed, may change."""
-    if timed := [f"{name}={value}" for name, value in variables.items() if _TIMED.fullmatch(name)]:
+    """Warnings: recorded variables, and settings that measured functions changed, that may change times."""
+    if timed := [f"{name}={value}" for name, value in variables.items() if _CHANGES_TIMES.fullmatch(name)]:
         yield f"The environment has variables that change times: {', '.join(timed)}."
-    if timed := [f"{name}={value}" for name, value in settings.items() if _TIMED.fullmatch(name.upper())]:
+    if timed := [f"{name}={value}" for name, value in settings.items() if _CHANGES_TIMES.fullmatch(name.upper())]:
         yield f"The code that was measured changed settings that change times: {', '.join(timed)}."

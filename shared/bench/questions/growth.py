@@ -198,7 +198,7 @@ def first_call_table(record: Record) -> Table:
         rows.append((*costs.names, *compiling, memory))
     headers = (*_NAMES, "compiling", "compiling\na step", "memory\nof a cell")
     below = ("Memory: the peak of a call, less what was in use before it, the arguments included.",)
-    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, 3), below)
+    return Table("Compiling and memory, fitted over the same sizes", headers, rows, left_then_right(3, 3), below)
 
 
 def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:

@@ -13,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from shared.bench.cases import Case, Settings
-from shared.bench.estimates import Block, of_processes
+from shared.bench.estimates import Block, mean_over_processes
 from shared.bench.measure.clock import timed
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.axis_question import AxisQuestion
@@ -237,7 +237,7 @@ def _table(record: Record, trained: Sequence[Result]) -> Table:
         elif case.label == COLD:
             epochs = [str(len(process["epochs"])) if process["reached"] else NOTHING for process in processes]
             seconds = [process["compiling"] for process in processes]
-            compiled = duration(of_processes(seconds).value) if all(seconds) else NOTHING
+            compiled = duration(mean_over_processes(seconds).value) if all(seconds) else NOTHING
             cells["epochs to the quality, by seed"] = ", ".join(epochs)
             cells["compiling in all"] = compiled if case.compiled else "nothing"
             cells["peak memory of the process"] = bytes_text(result.peak_bytes)

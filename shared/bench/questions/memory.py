@@ -21,7 +21,7 @@ import psutil
 
 from shared.bench.analysis.verdict import cell
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.estimates import LEAST_PROCESSES, SAME, of_processes
+from shared.bench.estimates import LEAST_PROCESSES, SAME, mean_over_processes
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
@@ -43,7 +43,7 @@ _FIRST_BYTES = 1024
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
 # over processes: bytes hardly scatter
-_mean = partial(of_processes, scatter=0.0)
+_mean = partial(mean_over_processes, scatter=0.0)
 
 
 @dataclass

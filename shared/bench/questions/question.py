@@ -28,7 +28,7 @@ Cases = tuple[list[Case], list[Absence]]  # those of a run, and those that a fra
 
 
 class Question(ABC):
-    """One question: a subclass in a module of its own, whose `QUESTION` is one, and the module's name in `_MODULES`."""
+    """One question: a subclass in its own module, which is named in `_MODULES` and has an instance as `QUESTION`."""
 
     name: str
     asks: str  # the question itself, one line
@@ -43,12 +43,12 @@ class Question(ABC):
     # of the options of the command line that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
-    takes_every_alignment = False  # not only the default one, unless the user names a problem
+    takes_every_alignment = False  # measures all alignments, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between
-    # every case is measured once for each label; the machine itself is measured by workers of the first
+    # every case is measured once for each label; workers of the first label measure the memory bandwidth
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
-    details: type | None = None  # a dataclass of what is kept of a result, which raises ValueError for what cannot be
+    details: type | None = None  # a dataclass of `Result.details`, which raises ValueError for impossible values
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """The starts of workers, by framework and label; in another interpreter where `--python` names one.
@@ -137,8 +137,8 @@ class Question(ABC):
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.
 
-        `run.ask_for_result("call", case, function=f)` calls f(runner, case), a function of a module, in the case's
-        worker, and returns its dictionary.
+        `run.ask_for_result("call", case, function=f)` calls f(runner, case), a module-level function, in the case's
+        worker; the `details` of its reply are the dictionary that f returns.
         """
         measure_calls(run, cases, inputs)
 

@@ -20,7 +20,7 @@ from shared.bench.estimates import Block, Seconds
 from shared.bench.measure.clock import timed
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.question import AbilitiesByFramework, Cases, unmeasured
-from shared.bench.record import Compilation, Record, Result
+from shared.bench.record import FirstCall, Record, Result
 from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
@@ -200,14 +200,14 @@ def timed_stream(runner: CaseRunner, case: Case, padded: list[list[int]], second
         on_device = [backend.to_device(_padded(array, padded[number]), case.device) for array in arrays]
         return backend.wait(function(*on_device, **batches[number].parameters))
 
-    steps: list[tuple[Compilation, int, np.ndarray]] = []
+    steps: list[tuple[FirstCall, int, np.ndarray]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty, runner.compilers(case, Path(empty)):
         while len(steps) < len(batches) and (not steps or sum(step[0].seconds for step in steps) < seconds):
             with backend.compile_times() as times:
                 took, result = timed(lambda: call(len(steps)))
             unpadded = backend.to_numpy(result)[tuple(map(slice, batches[len(steps)].shape[: result.ndim]))].copy()
             del result  # a training loop frees it too: the next batch can reuse its memory
-            steps.append((Compilation(took, times.tracing, times.compiling), times.compilations, unpadded))
+            steps.append((FirstCall(took, times.tracing, times.compiling), times.compilations, unpadded))
             runner.send("step")
         last = range(len(steps))[-_AGAIN:]
         warm_up, _ = timed(lambda: [call(at) for at in last])

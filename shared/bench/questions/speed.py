@@ -20,7 +20,7 @@ from shared.bench.analysis.verdict import (
     verdicts,
 )
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.estimates import Block, Estimate, break_even, of_processes
+from shared.bench.estimates import Block, Estimate, break_even, mean_over_processes
 from shared.bench.questions.question import AbilitiesByFramework, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
@@ -128,7 +128,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
-        below.append(f"No {', '.join(one.case for one in record.absent if one.reason == reason)}: {reason}.")
+        below.append(f"No {'; '.join(one.case for one in record.absent if one.reason == reason)}: {reason}.")
     title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
     faster = Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
     return [faster, _costs_table(record, by_wall, names)]
@@ -202,7 +202,7 @@ def _new_shapes(comparison: Comparison) -> list[dict[str, list[float]]]:
 def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """The faster framework, for a table cell. seconds: by framework, one sample of each process."""
     first, second = seconds.values()
-    ratio = of_processes([over / under for over, under in zip(second, first, strict=True)])
+    ratio = mean_over_processes([over / under for over, under in zip(second, first, strict=True)])
     return cell([FRAMEWORKS[name] for name in seconds], ratio)
 
 

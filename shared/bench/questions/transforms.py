@@ -31,7 +31,7 @@ from shared.problems.problem import Problem
 from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
-SIZE, PAIRS = (2, 3), 4  # what composes does not depend on them; the loops that are written out compile faster
+SIZE, PAIRS = (2, 3), 4  # which transforms work does not depend on them, and unrolled loops compile faster when small
 # what becomes of a transform on a rung
 RIGHT, WRONG, RAISES, FAILED = "right", "wrong", "raises", "failed"
 _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
@@ -41,7 +41,7 @@ class Transforms(Question):
     """The question `transforms`: which transforms are right on which variant."""
 
     name = "transforms"
-    asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and what the rest say"
+    asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and how the rest fail"
     takes = ("size",)
     only_alignments, only_random, default_input = True, True, "random"
     only_passes = ("score",)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from shared.bench.cases import FRAMEWORKS, Settings
-from shared.bench.estimates import Estimate, of_processes
+from shared.bench.estimates import Estimate, mean_over_processes
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
@@ -86,4 +86,4 @@ def _ratios(new: Result, old: Result) -> list[Estimate | None]:
     """The ratio of each of _FIRST_CALLS: the first process of one version over the first of the other, and so on."""
     of_both = [([c.seconds for c in r.cold], r.warm, [s[0] for s in r.new_shapes if s]) for r in (new, old)]
     kinds = [[after / before for after, before in zip(*pair, strict=False)] for pair in zip(*of_both, strict=True)]
-    return [of_processes(ratios) if ratios else None for ratios in kinds]
+    return [mean_over_processes(ratios) if ratios else None for ratios in kinds]

@@ -174,7 +174,7 @@ class Run:
             self._end(key)
 
     def _end(self, key: tuple[str, str]) -> None:
-        """Stop a worker, if there is one. That it had ended between two commands is noted: the next was a new one's."""
+        """Stop a worker, if there is one, and note it if it had already died between two commands."""
         if worker := self._workers.pop(key, None):
             if how := worker.lost():
                 self.record.note(f"{FRAMEWORKS[key[0]]}, between two cases: {how}")

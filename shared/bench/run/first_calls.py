@@ -21,14 +21,14 @@ _MOMENTS = 1.0  # seconds for new shapes after the first of each case
 _SAMPLES = 3  # processes whose first calls are sampled in any case where they are cheap
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
-# how the reason begins if the memory of a smaller input, in proportion, is too much; less than so much may be fixed
+# how the reason begins if a smaller input's memory, scaled up, is too much; a smaller peak may be a fixed cost
 _NEEDS, _SCALABLE_BYTES = "needs about", 2**25
 
 
 def measure_first_calls(run: Run, cases: list[Case]) -> None:
     """The cold call of each case that has none yet, its gate, its memory, and its new shapes.
 
-    Where an earlier run left new shapes out, both again: they need a function that has seen one shape.
+    Where an earlier run left new shapes out, the cold call is repeated: they need a function that has seen one shape.
     """
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
@@ -49,7 +49,7 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
 
-    Those of the last pass go before the others: the answer tells that one's. most: seconds for those that are cheap and
+    Those of the last pass go first: the answer shows only these. most: seconds for those that are cheap and
     have few samples, where new shapes are asked for.
     """
     start = time.monotonic()

@@ -15,7 +15,7 @@ from shared.problems import problem_of
 
 
 class Group(NamedTuple):
-    """Cases that are compared, so that their processes take turns; of a group all or none is measured."""
+    """Cases that are compared, so that their processes take turns."""
 
     parts: Sequence[Sequence[Case]]  # a process measures the cases of a part
     weight: float = 1.0  # of its share of the budget

@@ -18,8 +18,8 @@ BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
 SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
-# least rounds of a case in each worker; of calls longer than these seconds fewer, in a quick run of which three workers
-# have to fit in a minute the fewest. A median of less scatters by 5 %.
+# least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
+# run, whose three workers have to fit into a minute. A median of fewer rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
 # how many workers time all cases; and how many, unless --workers is given, time at least every cheap case
 ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
@@ -88,6 +88,6 @@ def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:
 
 def is_settled(ratio: Estimate) -> bool:
     """Whether more processes would hardly change what is said of a ratio: it is the same, or clearly different."""
-    # whether its interval holds 1 is no criterion: who looks after every process and then stops finds too many winners
+    # not whether the interval excludes 1: stopping as soon as it does finds too many winners
     is_clear = ratio.low > _CLEAR or ratio.high < 1 / _CLEAR
     return ratio.processes > 1 and (ratio.outcome == "same" or is_clear)

@@ -64,7 +64,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
-    """The cases that worker `number` times; and fewer, if there is no time for these.
+    """Choices of cases for generation `number` of workers, the largest first; smaller ones for when time is short.
 
     At first all that did not fail, then those that the question needs, without dominated cases.
     """

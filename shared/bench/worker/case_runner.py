@@ -15,7 +15,7 @@ from shared.backends import environment_of
 from shared.bench.cases import BETWEEN, Case
 from shared.bench.measure.clock import MOST_WARM_UP_SECONDS, timed, warm_up
 from shared.bench.measure.memory import peak_bytes
-from shared.bench.record import Compilation, Gate
+from shared.bench.record import FirstCall, Gate
 from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import Inputs
 from shared.variants import SAME_CODE
@@ -236,9 +236,9 @@ class CaseRunner:
         """The function of the case, not yet compiled."""
         return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
-    def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate]:
+    def _first_call(self, case: Case, call: _Call) -> tuple[FirstCall, Gate]:
         """Time the call, report it to the parent at once, and check the result: times and gate. Raises Wrong."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
         self.send("first_call", seconds=seconds)
-        return Compilation(seconds, split.tracing, split.compiling), self.gate.check(case, result)
+        return FirstCall(seconds, split.tracing, split.compiling), self.gate.check(case, result)

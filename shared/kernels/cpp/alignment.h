@@ -96,15 +96,15 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
    x rows x cols, 1 where it has a match, and 0. The temperature among the parameters is not looked at. Of equally good
    alignments, walking back from the end, this is the one that ends first, row by row, and in each cell starts if it can,
    or else comes from the diagonal, the left, or from above; of the states A, R and D from the first. Without an alignment
-   the score is 0, and nothing matches; nor where a score is NaN. While it works, it has for each cell of a pair 2 bits,
-   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; in vectors of fewer than 8 lanes, as many as of 8. */
+   the score is 0, and nothing matches; nor where a score is NaN. While it works, a cell takes 2 bits, with an affine
+   gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; vectors of fewer than 8 lanes take as many as 8 lanes. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
 /* How many pairs this library has computed with an exponent per cell although block exponents were an alternative, with
    ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
 int64_t alignment_exact_pairs(void);
 
-/* The helper threads that this library uses, and to have it use those of another one before its first call. */
+/* The helper threads of this library; and make it use those of another library, before its first call. */
 void *alignment_helpers(void);
 void alignment_share_helpers(void *helpers);
 

@@ -58,7 +58,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
     const auto *from = row + (int64_t(col) + 1) * states;
     unrolled<states>([&](auto k) {
       if constexpr (L::rows_in_lanes) {
-        up[k] = moved_up<1>(left[w][k], w > 0 ? left[w > 0 ? w - 1 : 0][k] : all(from[k]));
+        up[k] = moved_up<1>(left[w][k], w > 0 ? left[w > 0 ? w - 1 : 0][k] : splat(from[k]));
       } else {
         up[k] = from[k];
       }
@@ -85,14 +85,14 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
       Vec ending = Cells::step(sweep.similarity[w][t], {open, extend, sweep.turn_is_open ? open : extend}, diagonal[w],
                                left[w], up[w], out, bits);
       if constexpr (edge) {  // lanes that have not begun are outside, and beyond their last cell nothing ends
-        const Mask begun = lanes.first <= all_int(t), inside = begun & (lanes.last > all_int(t));
+        const Mask begun = lanes.first <= splat_int(t), inside = begun & (lanes.last > splat_int(t));
         Vec *const own = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
         unrolled<states>([&](auto k) { own[k] = begun ? own[k] : sweep.outside[w]; });
-        ending = inside ? ending : all(NEVER);
+        ending = inside ? ending : splat(NEVER);
       }
       if constexpr (Kind::end != End::last) {
-        at[w] = ending > worth[w] ? all_int(t) : at[w];
-        worth[w] = greater(ending, worth[w]);
+        at[w] = ending > worth[w] ? splat_int(t) : at[w];
+        worth[w] = max_of(ending, worth[w]);
       }
       unrolled<Cells::bits>([&](auto k) { sweep.bits[(int64_t(t) * Cells::bits + k) * W + w] = bits[k]; });
       unrolled<states>([&](auto k) { left[w][k] = out[k]; });
@@ -104,7 +104,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
   unrolled<W>([&](auto w) {
     for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w];
     // where there is nothing to end in, nothing is better than this
-    worth[w] = sweep.lanes[w].may_end ? ends.worth : all(std::numeric_limits<Real>::infinity());
+    worth[w] = sweep.lanes[w].may_end ? ends.worth : splat(std::numeric_limits<Real>::infinity());
     at[w] = Mask{};
   });
   unrolled<W>([&](auto w) {
@@ -196,7 +196,7 @@ class BestTask {
         }
       }
     }
-    if (Kind::local) border_ = all(NEVER);
+    if (Kind::local) border_ = splat(NEVER);
     if (!Kind::local && !by_position_[0]) border_ = empty_ = cost_[0];
   }
 
@@ -219,10 +219,10 @@ class BestTask {
     Buffer row_memory((size_t(cols_ + 1) * states * sizeof(Cell) + sizeof(Vec) - 1) / sizeof(Vec));
     const size_t all_staged = staged * ROW_VECTORS * (1 + by_position_[0] + by_position_[1]);
     Buffer staged_memory(all_staged);
-    std::fill_n(staged_memory.data(), all_staged, all(0));
+    std::fill_n(staged_memory.data(), all_staged, splat(0));
     Cell *row = reinterpret_cast<Cell *>(row_memory.data());
     for (Int c = -1; c < cols_; ++c) {
-      const Vec outside = border(all(Real(c + 1)));
+      const Vec outside = border(splat(Real(c + 1)));
       for (int k = 0; k < states; ++k) {
         if constexpr (L::rows_in_lanes) {
           row[(c + 1) * states + k] = outside[0];
@@ -231,7 +231,7 @@ class BestTask {
         }
       }
     }
-    ends_ = {all(NEVER), Mask{}, Mask{}};
+    ends_ = {splat(NEVER), Mask{}, Mask{}};
     for (Int i = 0; i < rows_; i += CellBits<Cells::bits, L>::ROWS) {
       if constexpr (L::rows_in_lanes) {
         if (bits.vectors_from(i, rows_) == ROW_VECTORS) {
@@ -265,7 +265,7 @@ class BestTask {
       extent.all_first = extent.first[LANES - 1], extent.all_last = extent.last[0];
       for (int l = 1; l < LANES; ++l) extent.all_last = std::min(extent.all_last, extent.last[l]);
       const Int lag = L::rows_in_lanes ? w * LANES : 0;
-      own.lanes[w].first = extent.first + all_int(lag), own.lanes[w].last = extent.last + all_int(lag);
+      own.lanes[w].first = extent.first + splat_int(lag), own.lanes[w].last = extent.last + splat_int(lag);
       own.outside[w] = border(__builtin_convertvector(number, Vec) + Real(1));
       const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
         Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;
@@ -291,7 +291,7 @@ class BestTask {
     if constexpr (Kind::end == End::last) {
       for (int l = 0; l < LANES; ++l) {
         if constexpr (L::rows_in_lanes) {
-          if (i + rows == rows_) final_ = all(last[(rows - 1) % LANES]);
+          if (i + rows == rows_) final_ = splat(last[(rows - 1) % LANES]);
         } else {
           if (i == lanes_.rows[l] - 1) final_[l] = row[lanes_.cols[l]][l];
         }
@@ -341,7 +341,7 @@ class BestTask {
   Lanes lanes_{};
   const Real *similarity_[LANES], *costs_[2][LANES] = {};
   Vec cost_[2] = {}, border_{}, empty_{}, final_{};
-  BestEnds ends_{all(NEVER), {}, {}};
+  BestEnds ends_{splat(NEVER), {}, {}};
   bool by_position_[2];
   Int rows_ = 0, cols_ = 0;
   Mask bad_{};

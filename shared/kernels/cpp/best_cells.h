@@ -34,13 +34,13 @@ struct BestCells {
   /* The states of cells, and what an alignment that ends in them is worth. */
   INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[1], const Vec (&up)[1],
                          Vec (&out)[1], LaneBits (&to)[bits]) {
-    const Vec own = s + (Kind::local ? greater(diagonal, all(0)) : diagonal);
+    const Vec own = s + (Kind::local ? max_of(diagonal, splat(0)) : diagonal);
     const Vec along_row = left[0] + costs.open, along_column = up[0] + costs.open;
-    const Vec gap = greater(along_row, along_column);
-    out[0] = greater(own, gap);
+    const Vec gap = max_of(along_row, along_column);
+    out[0] = max_of(own, gap);
     const LaneBits matches = at_least(own, gap), from_left = at_least(along_row, along_column);
     to[0] = matches;
-    to[1] = Kind::local ? LaneBits((at_least(all(0), diagonal) & matches) | (from_left & ~matches)) : from_left;
+    to[1] = Kind::local ? LaneBits((at_least(splat(0), diagonal) & matches) | (from_left & ~matches)) : from_left;
     return Kind::end == End::after_match ? diagonal + s : out[0];
   }
 
@@ -73,27 +73,27 @@ struct BestCells<LocalAffine, restricted> {
 
   INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[4], const Vec (&up)[4],
                          Vec (&out)[4], LaneBits (&to)[bits]) {
-    out[A] = s + greater(diagonal, all(0));
+    out[A] = s + max_of(diagonal, splat(0));
 
     const Vec opened = left[A] + costs.open;
     Vec rest = left[R] + costs.extend;
     if constexpr (!restricted) {
       const Vec turned = left[D] + costs.turn;
       to[R_FROM_R] = at_least(rest, turned);
-      rest = greater(rest, turned);
+      rest = max_of(rest, turned);
     }
-    out[R] = greater(opened, rest);
+    out[R] = max_of(opened, rest);
     to[R_FROM_A] = at_least(opened, rest);
 
     const Vec opened_down = up[A] + costs.open, turned_down = up[R] + costs.turn, extended_down = up[D] + costs.extend;
-    const Vec rest_down = greater(turned_down, extended_down);
-    out[D] = greater(opened_down, rest_down);
+    const Vec rest_down = max_of(turned_down, extended_down);
+    out[D] = max_of(opened_down, rest_down);
     to[D_FROM_A] = at_least(opened_down, rest_down);
     to[D_FROM_R] = at_least(turned_down, extended_down);
 
-    const Vec gap = greater(out[R], out[D]);
-    out[BEST] = greater(out[A], gap);
-    to[STARTS] = at_least(all(0), out[BEST]);
+    const Vec gap = max_of(out[R], out[D]);
+    out[BEST] = max_of(out[A], gap);
+    to[STARTS] = at_least(splat(0), out[BEST]);
     to[BEST_IS_A] = at_least(out[A], gap);
     to[BEST_IS_R] = at_least(out[R], out[D]);
     return diagonal + s;

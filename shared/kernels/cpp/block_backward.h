@@ -20,7 +20,7 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
-  std::conditional_t<POSITIONS, Nothing, Scan> scan;
+  std::conditional_t<POSITIONS, Empty, Scan> scan;
   Vec one, end_share;            // 1 in the unit of the descent; the share of ends
   Power share;                   // of both units in the total
   Vec origin_down;               // of the descent
@@ -45,7 +45,7 @@ struct TileSums {
 
 /* Probabilities in a band, their sum and the sum of row and column weighted by them, counted from its first cell. */
 struct Places {
-  Vec all_of_them = all(0), rows = all(0), cols = all(0);
+  Vec all_of_them = splat(0), rows = splat(0), cols = splat(0);
 
   INLINE void add(Vec probability, Vec col) {
     all_of_them += probability;
@@ -83,7 +83,7 @@ class BackwardStrip {
   const Strip &strip;
   const PairTotal &total;
   Columns *columns;
-  const Border *right, *left;  // from the strip to the right, none: nothing is there; for the one to the left
+  const Border *right, *left;  // from the right neighbour, or null; to the left one
   Int total_rows, first_col;   // of the pair; of the strip
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
@@ -137,55 +137,55 @@ class BackwardStrip {
   }
 
   INLINE void begin_band(const Vec *units, bool move_origins) {
-    Vec least = all(1), unit_after = all(0), origin_after = all(0), largest = all(NOTHING), loss = all(NOTHING);
+    Vec least = splat(1), unit_after = splat(0), origin_after = splat(0), largest = splat(NOTHING), loss = splat(NOTHING);
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
       const Vec unit_down = units[v * K::band_marks];
       const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
-      Vec natural = exponent_of(greater(from, all(SMALLEST_NORMAL))) + c.unit;
-      natural = from > all(0) ? natural : c.unit + LEVEL;
-      if constexpr (Kind::local) natural = greater(natural, all(0));
+      Vec natural = exponent_of(max_of(from, splat(SMALLEST_NORMAL))) + c.unit;
+      natural = from > splat(0) ? natural : c.unit + LEVEL;
+      if constexpr (Kind::local) natural = max_of(natural, splat(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
       for (Vec &number : c.now) number = scaled(number, change);
-      if constexpr (is_last) unit_after = everywhere<LANES - 1>(unit);
-      c.step = scaled(all(1), moved_down<1>(unit, unit_after) - unit);
-      const Mask exists = lane_numbers() < all_int(strip.last), continues = lane_numbers() < all_int(strip.last - 1);
+      if constexpr (is_last) unit_after = broadcast_lane<LANES - 1>(unit);
+      c.step = scaled(splat(1), moved_down<1>(unit, unit_after) - unit);
+      const Mask exists = lane_numbers() < splat_int(strip.last), continues = lane_numbers() < splat_int(strip.last - 1);
       if (is_last && strip.last < LANES) {  // nothing comes from columns that do not exist
-        least = smaller(least, continues ? c.step : all(1));
-        c.step = continues ? c.step : all(0);
+        least = min_of(least, continues ? c.step : splat(1));
+        c.step = continues ? c.step : splat(0);
       } else {
-        least = smaller(least, c.step);
+        least = min_of(least, c.step);
       }
       unit_after = unit;
       if constexpr (!POSITIONS) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
-      c.one = scaled(all(1), -unit_down);
+      c.one = scaled(splat(1), -unit_down);
       const Vec share = (unit_down - total.unit) + unit;
       c.share = Power::of(share);
       c.end_share = scaled(total.inverse_m, unit_down - total.unit);
-      largest = greater(largest, is_last ? (exists ? share : largest) : share);
+      largest = max_of(largest, is_last ? (exists ? share : largest) : share);
       if constexpr (POSITIONS) {
         const Vec peak_down = units[v * K::band_marks + K::marks];
-        const Vec own = share + exponent_of(greater(peak_down, all(SMALLEST_NORMAL)));
-        loss = greater(loss, exists ? own : loss);
+        const Vec own = share + exponent_of(max_of(peak_down, splat(SMALLEST_NORMAL)));
+        loss = max_of(loss, exists ? own : loss);
       }
       if constexpr (is_last) {
-        c.end = exists ? c.end : all(0);
-        c.end_share = exists ? c.end_share : all(0);
-        if constexpr (Kind::end == End::last) c.end = lane_numbers() == all_int(strip.last - 1) ? c.end : all(0);
+        c.end = exists ? c.end : splat(0);
+        c.end_share = exists ? c.end_share : splat(0);
+        if constexpr (Kind::end == End::last) c.end = lane_numbers() == splat_int(strip.last - 1) ? c.end : splat(0);
       } else if constexpr (Kind::end == End::last) {
-        c.end = all(0);
+        c.end = splat(0);
       }
       if constexpr (tangents) {
         if (move_origins) {
-          c.template move<T>(c.now, 1, Kind::local ? c.end : all(0), natural);
+          c.template move<T>(c.now, 1, Kind::local ? c.end : splat(0), natural);
           c.change = (is_last ? c.origin : origin_after) - c.origin;
           origin_after = c.origin;
           sums.origins.add(c.origin);
           c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
           c.less = total.tangent_less(c.origin_down, c.origin);
-          c.end_less = total.tangent_less(c.origin_down, all(0));
+          c.end_less = total.tangent_less(c.origin_down, splat(0));
         }
         c.apart = -c.origin * c.end;
       }
@@ -204,11 +204,11 @@ class BackwardStrip {
   INLINE Vec marginals(const Columns &c, const Vec *own, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
     constexpr bool ends_apart = Kind::end == End::after_match;
     const Vec w = own[K::w], matched = own[K::matched];
-    largest_q = greater(largest_q, q);
+    largest_q = max_of(largest_q, q);
     Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
       const Vec t_q = c.share.times(fused(-c.less, b, t_b));
-      largest_q = greater(largest_q, absolute(t_q));
+      largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
         p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
         p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
@@ -226,11 +226,11 @@ class BackwardStrip {
   template <int size>
   INLINE void receive(Int first, Int rows, Real (&outside)[size][MOST_ROWS + LANES]) const {
     if (right) {
-      const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
+      const Vec unit = broadcast_lane<LANES - 1>(columns[strip.vectors - 1].unit);
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));
         const Power change = Power::of(load_some(right->unit + first + k, count, 0) - unit);
-        Vec moved = all(0);
+        Vec moved = splat(0);
         if constexpr (tangents) {
           moved = load_some(right->origin + first + k, count, 0) - columns[strip.vectors - 1].origin;
         }
@@ -245,10 +245,10 @@ class BackwardStrip {
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
     const PairWeights<Kind> o = weights;
-    Vec most = all(0), largest_q = all(0);
+    Vec most = splat(0), largest_q = splat(0);
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside);
-    Vec of_left[3] = {}, of_up[3] = {}, similarity = all(0), matches = all(0);
+    Vec of_left[3] = {}, of_up[3] = {}, similarity = splat(0), matches = splat(0);
     Places begins, ends;
     constexpr bool has_places = gradients && Kind::local;
     for (Int k = rows - 1; k >= 0; --k) {
@@ -256,8 +256,8 @@ class BackwardStrip {
       const Vec *from = kept + size_t(k) * strip.vectors * K::size;
       const Real *row = strip.s + i * strip.pitch;
       Real *to = out + i * strip.pitch;
-      Vec after = all(outside[0][k + 1]), t_after = all(outside[T][k + 1]);  // X of the cell after, a row below
-      Vec across = all(outside[1][k]), t_across = all(outside[T + 1][k]);    // B of the cell after
+      Vec after = splat(outside[0][k + 1]), t_after = splat(outside[T][k + 1]);  // X of the cell after, a row below
+      Vec across = splat(outside[1][k]), t_across = splat(outside[T + 1][k]);    // B of the cell after
       Vec gap_after = across, t_gap_after = t_across;
       strip.each_back([&](int v, auto is_last) {
         Columns &c = columns[v];
@@ -278,13 +278,13 @@ class BackwardStrip {
           const Vec gap = o.template weights<From::up, 0>();
           Vec begun = arrived;
           if constexpr (Kind::end == End::anywhere) begun += c.end;
-          if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
+          if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : splat(0);
           const Vec below = c.now[1];
           b = scanned<false>(c.scan, fused(gap, below, begun), across);
           if constexpr (tangents) {
             Vec t_own = fused(gap, c.now[T + 1], t_arrived);
             if constexpr (Kind::end == End::anywhere) t_own += c.apart;
-            if constexpr (Kind::end == End::last && is_last) t_own += i == end_row ? c.apart : all(0);
+            if constexpr (Kind::end == End::last && is_last) t_own += i == end_row ? c.apart : splat(0);
             t_b = scanned<false>(c.scan, t_own, t_across);
             c.now[T + 1] = t_b;
           }
@@ -322,7 +322,7 @@ class BackwardStrip {
             }
           }
         }
-        most = greater(most, b);
+        most = max_of(most, b);
         constexpr bool ends_apart = Kind::end == End::after_match;
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
@@ -330,7 +330,7 @@ class BackwardStrip {
         const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
-          similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
+          similarity = fused(p, max_of(strip.part<is_last>(row, v, 0), splat(FORBIDDEN)), similarity);
         }
         if constexpr (has_places) {
           const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
@@ -352,7 +352,7 @@ class BackwardStrip {
     }
     peak = most;
     const bool valid = o.within_range(most, least_step, rows) && tangents_are_finite(columns, strip.vectors) &&
-                       all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
+                       all_at_most(largest_share, splat(LARGEST_SHARE)) && all_at_most(largest_q, splat(LARGEST));
     if constexpr (gradients) {
       if (valid) {
         add_steps(of_left, of_up);

@@ -7,7 +7,7 @@
 
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. D is the number
    of bits by which gaps down a column can lower its states within a band.
-   - Before the sweeps (set_weights, starts_are_held in tiles.h): a gap's weight is between 2^-LARGEST_COST and
+   - Before the sweeps (set_weights, starts_lose_nothing in tiles.h): a gap's weight is between 2^-LARGEST_COST and
      2^LARGEST_COST, and D <= MOST_DECAY. In a local alignment with cheap gaps, no match weight is so small that it, or
      the gaps after it, would be rounded to 0, unless that is negligible.
    - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
@@ -28,7 +28,7 @@ namespace alignment {
 constexpr int MOST_ROWS = 16;          // of a band
 constexpr double DIGITS = IS_FLOAT ? 24 : 53;     // bits: what is below 2^-DIGITS of a sum does not count
 constexpr double LOST = BIAS - 1;                 // bits: what is smaller than 2^-LOST is rounded to 0
-constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // how many times as many bits as of a float there are at least
+constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // least factor of the exponent range over float's
 constexpr Real LEVEL = -20 * WIDTH;               // log2 of the state above a band, in units of its column
 constexpr double LARGEST_STEP = LOST - DIGITS;    // bits that a state may lose from column to column
 constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
@@ -36,7 +36,7 @@ constexpr Real LEAST_MATCH = -100 * WIDTH;        // bits
 constexpr double MOST_DECAY = 36 * WIDTH;         // bits
 constexpr double LARGEST_COST = 27 * WIDTH;       // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40 * WIDTH;       // log2 of the total, in the largest unit of all columns
-constexpr double LARGEST_LOSS = -52 * WIDTH;      // bits of a probability, before a step of at most 2^(28 WIDTH)
+constexpr double LARGEST_LOSS = -52 * WIDTH;      // log2 of what a probability may lack, before a step of up to 2^(28 WIDTH)
 constexpr Real LARGEST_SHARE = 120 * WIDTH;       // bits of forward unit * backward unit / total; where alignments pass,
                                                   // they are at most -LEAST_TOTAL + 2 D
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
@@ -44,30 +44,30 @@ constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__
 constexpr int SCAN_STEPS = __builtin_ctz(LANES);
 
 template <int from, int... lane>
-INLINE Vec everywhere(Vec v, std::integer_sequence<int, lane...>) {
+INLINE Vec broadcast_lane(Vec v, std::integer_sequence<int, lane...>) {
   return pick(v, v, std::integer_sequence<int, (lane * 0 + from)...>{});
 }
 /* The number of one lane in all lanes. */
 template <int from>
-INLINE Vec everywhere(Vec v) {
+INLINE Vec broadcast_lane(Vec v) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) {
     return (Vec)_mm512_maskz_permutexvar_ps(__mmask16(-1), _mm512_set1_epi32(from), (__m512)v);
   }
   if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_permutexvar_pd(__mmask8(-1), _mm512_set1_epi64(from), (__m512d)v);
 #endif
-  return everywhere<from>(v, EveryLane{});
+  return broadcast_lane<from>(v, EveryLane{});
 }
 
 /* The first `count` numbers at `from`, the other lanes `rest`; reads nothing else. */
 INLINE Vec load_some(const Real *from, int count, Real rest) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) {
-    return (Vec)_mm512_mask_loadu_ps((__m512)all(rest), __mmask16((1u << count) - 1), from);
+    return (Vec)_mm512_mask_loadu_ps((__m512)splat(rest), __mmask16((1u << count) - 1), from);
   }
-  if constexpr (!IS_FLOAT) return (Vec)_mm512_mask_loadu_pd((__m512d)all(rest), __mmask8((1u << count) - 1), from);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_mask_loadu_pd((__m512d)splat(rest), __mmask8((1u << count) - 1), from);
 #endif
-  Vec v = all(rest);
+  Vec v = splat(rest);
   __builtin_memcpy(&v, from, count * sizeof(Real));
   return v;
 }
@@ -81,11 +81,11 @@ INLINE void store_some(Real *to, int count, Vec v) {
 }
 
 INLINE Real largest_of(Vec v) {
-  unrolled<SCAN_STEPS>([&](auto k) { v = greater(v, moved_up<1 << k>(v, v)); });
+  unrolled<SCAN_STEPS>([&](auto k) { v = max_of(v, moved_up<1 << k>(v, v)); });
   return v[0];
 }
 
-INLINE Vec first_lanes(Vec v, int count) { return lane_numbers() < all_int(count) ? v : all(0); }
+INLINE Vec first_lanes(Vec v, int count) { return lane_numbers() < splat_int(count) ? v : splat(0); }
 
 #if defined(__AVX512F__)
 alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
@@ -107,40 +107,40 @@ alignas(VECTOR_BYTES) constexpr double DOUBLE_POWERS_OF_2[] = {  // 2^(k / 16)
 class MatchWeight {
  public:
   explicit MatchWeight(double bits_per_unit)
-      : scale_(all(Real(bits_per_unit))), least_(all(Real(double(LEAST_MATCH) / bits_per_unit))) {}
+      : scale_(splat(Real(bits_per_unit))), least_(splat(Real(double(LEAST_MATCH) / bits_per_unit))) {}
 
   INLINE Vec operator()(Vec s) const {
 #if defined(__AVX512F__)
     if constexpr (IS_FLOAT) {
       // 2^(k / 32) from a table in two registers, 2^f of the rest with |f| <= 1/64 by a polynomial
-      const Vec to_32nds = all(Real(393216));  // 1.5 * 2^18: its last bit is 1/32
+      const Vec to_32nds = splat(Real(393216));  // 1.5 * 2^18: its last bit is 1/32
       const Vec shifted = fused(s, scale_, to_32nds), whole = shifted - to_32nds, f = fused(s, scale_, -whole);
       const __m512 low = _mm512_load_ps(POWERS_OF_2), high = _mm512_load_ps(POWERS_OF_2 + 16);
       const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), low, (__m512i)shifted, high);
-      const Vec p = fused(f, all(Real(0.24022651)), all(Real(0.69314718)));
+      const Vec p = fused(f, splat(Real(0.24022651)), splat(Real(0.69314718)));
       const Vec w = scaled(fused(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
     }
     if constexpr (!IS_FLOAT) {
       // likewise 2^(k / 16), and |f| <= 1/32
-      const Vec to_16ths = all(Real(0x1.8p48));  // its last bit is 1/16
+      const Vec to_16ths = splat(Real(0x1.8p48));  // its last bit is 1/16
       const Vec shifted = fused(s, scale_, to_16ths), whole = shifted - to_16ths, f = fused(s, scale_, -whole);
       const __m512d low = _mm512_load_pd(DOUBLE_POWERS_OF_2), high = _mm512_load_pd(DOUBLE_POWERS_OF_2 + 8);
       const Vec t = (Vec)_mm512_maskz_permutex2var_pd(__mmask8(-1), low, (__m512i)shifted, high);
-      Vec p = all(Real(0.000015252733804059840280));
-      p = fused(p, f, all(Real(0.00015403530393381609954)));
-      p = fused(p, f, all(Real(0.0013333558146428443423)));
-      p = fused(p, f, all(Real(0.0096181291076284771620)));
-      p = fused(p, f, all(Real(0.055504108664821579953)));
-      p = fused(p, f, all(Real(0.24022650695910071233)));
-      p = fused(p, f, all(Real(0.69314718055994530942)));
+      Vec p = splat(Real(0.000015252733804059840280));
+      p = fused(p, f, splat(Real(0.00015403530393381609954)));
+      p = fused(p, f, splat(Real(0.0013333558146428443423)));
+      p = fused(p, f, splat(Real(0.0096181291076284771620)));
+      p = fused(p, f, splat(Real(0.055504108664821579953)));
+      p = fused(p, f, splat(Real(0.24022650695910071233)));
+      p = fused(p, f, splat(Real(0.69314718055994530942)));
       const Vec w = scaled(fused(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_pd(_mm512_cmp_pd_mask((__m512d)s, (__m512d)least_, _CMP_NLE_UQ), (__m512d)w);
     }
 #endif
     const Vec whole = rounded_product(s, scale_), part = fused(s, scale_, -whole);
-    const Vec w = scaled(power_of_fraction(part), smaller(all(BIAS + 1), whole));
-    return s <= least_ ? all(0) : w;
+    const Vec w = scaled(power_of_fraction(part), min_of(splat(BIAS + 1), whole));
+    return s <= least_ ? splat(0) : w;
   }
 
  private:
@@ -160,7 +160,7 @@ INLINE Scan scan_of(Vec steps) {
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
     scan.step[k] = steps;
-    steps *= upwards ? moved_up<n>(steps, all(1)) : moved_down<n>(steps, all(1));
+    steps *= upwards ? moved_up<n>(steps, splat(1)) : moved_down<n>(steps, splat(1));
   });
   scan.from_outside = steps;
   return scan;
@@ -174,15 +174,15 @@ INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
   constexpr int last = upwards ? LANES - 1 : 0;
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
-    own = fused(scan.step[k], upwards ? moved_up<n>(own, all(0)) : moved_down<n>(own, all(0)), own);
+    own = fused(scan.step[k], upwards ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
   });
   const Vec x = fused(scan.from_outside, outside, own);
-  const Vec step = of_row ? everywhere<last>(scan.from_outside) : all(scan.from_outside[last]);
-  outside = fused(step, outside, everywhere<last>(own));
+  const Vec step = of_row ? broadcast_lane<last>(scan.from_outside) : splat(scan.from_outside[last]);
+  outside = fused(step, outside, broadcast_lane<last>(own));
   return x;
 }
 
-/* The state of a cell that receives from a neighbour (of match: the diagonal one). */
+/* The state of a cell that receives from this neighbour. */
 template <class Kind>
 constexpr int receiver(From from) {
   for (int k = 0; k < Kind::states; ++k) {

@@ -21,17 +21,17 @@ struct ForwardColumns : Origins<tangents> {
   static constexpr int t_passed = two_parts ? 3 : tangent, passed = t_passed * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
-  std::conditional_t<POSITIONS, Nothing, Scan> scan;
+  std::conditional_t<POSITIONS, Empty, Scan> scan;
   Vec sum, t_sum;                // of the ends in the band
   Vec peak[POSITIONS ? 1 : 0];   // the largest state in the band
   INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
 };
 
-/* What a strip with gaps by position records for the checks that need the whole pair; see is_held_by_position. */
+/* What a strip with gaps by position records for the checks that need the whole pair; see gaps_lose_nothing. */
 struct GapExtremes {
-  Vec least_gap = all(1), most_gap = all(0);  // weights
-  Vec largest_match = all(0);                  // weights
-  Vec lowest = all(0);                         // similarity that does not forbid the match
+  Vec least_gap = splat(1), most_gap = splat(0);  // weights
+  Vec largest_match = splat(0);                  // weights
+  Vec lowest = splat(0);                         // similarity that does not forbid the match
   // log2 of 2^LOST times the largest weight that may have been rounded to 0: absolute, and in units of its column
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
   double spread = LARGEST_COST;  // largest range of gap weights, in bits, for which the checks of the bands hold
@@ -41,8 +41,8 @@ struct GapExtremes {
   }
 
   void add(const GapExtremes &other) {
-    least_gap = smaller(least_gap, other.least_gap), most_gap = greater(most_gap, other.most_gap);
-    largest_match = greater(largest_match, other.largest_match), lowest = smaller(lowest, other.lowest);
+    least_gap = min_of(least_gap, other.least_gap), most_gap = max_of(most_gap, other.most_gap);
+    largest_match = max_of(largest_match, other.largest_match), lowest = min_of(lowest, other.lowest);
     risk = std::max(risk, other.risk), risk_in_units = std::max(risk_in_units, other.risk_in_units);
     spread = std::min(spread, other.spread);
   }
@@ -50,11 +50,11 @@ struct GapExtremes {
 
 /* Weights of ends and their tangents, in each lane a sum with a unit and an origin of its own. */
 struct Ends {
-  Vec m = all(0), t_m = all(0), unit = all(NOTHING), origin = all(0);
+  Vec m = splat(0), t_m = splat(0), unit = splat(NOTHING), origin = splat(0);
 
   template <bool tangents>
   INLINE void add(Vec more, Vec t_more, Vec its_unit, Vec its_origin) {
-    const Vec new_unit = more > all(0) ? greater(unit, its_unit) : unit;
+    const Vec new_unit = more > splat(0) ? max_of(unit, its_unit) : unit;
     const Power old = Power::of(unit - new_unit), own = Power::of(its_unit - new_unit);
     if constexpr (tangents) {
       const Vec new_origin = new_unit > unit ? its_origin : origin;
@@ -68,8 +68,8 @@ struct Ends {
 
 /* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added
    to the next one. */
-struct StripEnds : Ends, std::conditional_t<POSITIONS, GapExtremes, Nothing> {
-  Vec lost = all(0), largest = all(NOTHING);
+struct StripEnds : Ends, std::conditional_t<POSITIONS, GapExtremes, Empty> {
+  Vec lost = splat(0), largest = splat(NOTHING);
   OriginRange origins;
 
   template <bool tangents>
@@ -134,23 +134,23 @@ class ForwardStrip {
   }
 
   INLINE void begin_band(bool move_origins) {
-    Vec least = all(1), unit_before = all(0), origin_before = all(0);
+    Vec least = splat(1), unit_before = splat(0), origin_before = splat(0);
     for (int v = 0; v < strip.vectors; ++v) {
       Columns &c = columns[v];
       const Vec above = c.state();
-      Vec natural = exponent_of(greater(above, all(SMALLEST_NORMAL))) + c.unit;
-      if constexpr (Kind::local) natural = greater(natural, all(0));
+      Vec natural = exponent_of(max_of(above, splat(SMALLEST_NORMAL))) + c.unit;
+      if constexpr (Kind::local) natural = max_of(natural, splat(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
       for (Vec &number : c.now) number = scaled(number, change);
-      if (v == 0) unit_before = everywhere<0>(unit);  // what comes from outside is brought to this unit
-      c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
+      if (v == 0) unit_before = broadcast_lane<0>(unit);  // what comes from outside is brought to this unit
+      c.step = scaled(splat(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
-      c.one = scaled(all(1), -unit);
+      c.one = scaled(splat(1), -unit);
       if constexpr (!POSITIONS) c.scan = scan_of<true>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
         if (move_origins) {
-          c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : all(0), natural);
+          c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : splat(0), natural);
           c.change = (v == 0 ? c.origin : origin_before) - c.origin;
           origin_before = c.origin;
           ends.origins.add(c.origin);
@@ -158,10 +158,10 @@ class ForwardStrip {
         c.apart = -c.origin * c.one;
       }
       for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k];
-      c.sum = c.t_sum = all(0);
-      if constexpr (POSITIONS && recording) c.peak[0] = all(0);
+      c.sum = c.t_sum = splat(0);
+      if constexpr (POSITIONS && recording) c.peak[0] = splat(0);
       const int count = v == strip.vectors - 1 ? strip.last : LANES;
-      least = smaller(least, lane_numbers() < all_int(count) ? c.step : all(1));
+      least = min_of(least, lane_numbers() < splat_int(count) ? c.step : splat(1));
     }
     least_step = least;
   }
@@ -170,32 +170,32 @@ class ForwardStrip {
     for (int v = 0; v < strip.vectors; ++v) {
       Columns &c = columns[v];
       for (int k = 0; k < Columns::count; ++k) c.now[k] = c.above[k];
-      c.sum = c.t_sum = all(0);
-      if constexpr (POSITIONS && recording) c.peak[0] = all(0);
+      c.sum = c.t_sum = splat(0);
+      if constexpr (POSITIONS && recording) c.peak[0] = splat(0);
     }
   }
 
   /* What comes from the left: of the rows first - 1, first, ..., in the first column's unit. least: smallest step. */
   template <int size>
   INLINE void receive(Int first, Int rows, Real (&outside)[size][MOST_ROWS + LANES], Vec &least) const {
-    const Vec unit = everywhere<0>(columns[0].unit), one = everywhere<0>(columns[0].one);
+    const Vec unit = broadcast_lane<0>(columns[0].unit), one = broadcast_lane<0>(columns[0].one);
     if (left) {
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
         const Power change = Power::of(load_some(left->unit + first + k, count, 0) - unit);
-        Vec moved = all(0);
+        Vec moved = splat(0);
         if constexpr (tangents) moved = load_some(left->origin + first + k, count, 0) - columns[0].origin;
         for (int n = 0; n < Columns::passed; ++n) {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::t_passed) number = fused(moved, load(outside[n - Columns::t_passed] + k), number);
           store(outside[n] + k, number);
           // the step to this column from one in which the number, or a start, is 2^LEVEL units
-          const Vec worth = Kind::local ? greater(number, one) : number;
-          if (n == 0) least = smaller(least, lane_numbers() < all_int(count) ? scaled(worth, all(-LEVEL)) : all(1));
+          const Vec worth = Kind::local ? max_of(number, one) : number;
+          if (n == 0) least = min_of(least, lane_numbers() < splat_int(count) ? scaled(worth, splat(-LEVEL)) : splat(1));
         }
       }
     } else {  // a local alignment's first column
-      least = smaller(least, scaled(one, all(-LEVEL)));
+      least = min_of(least, scaled(one, splat(-LEVEL)));
     }
   }
 
@@ -205,7 +205,7 @@ class ForwardStrip {
   __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
     constexpr Real infinity = Real(__builtin_inff());
     const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
-    Vec most = all(0), least = least_step;
+    Vec most = splat(0), least = least_step;
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside, least);
     for (Int k = 0; k < rows; ++k) {
@@ -224,11 +224,11 @@ class ForwardStrip {
         to[v * size + w_at] = w;
         if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
       });
-      Vec before = all(outside[0][k]), t_before = all(outside[Columns::tangent][k]);  // V of the cell before, a row above
+      Vec before = splat(outside[0][k]), t_before = splat(outside[Columns::tangent][k]);  // V of the cell before, a row above
       // of this row: the cell before, and what it hands over
-      Vec across = ONE_STATE<Kind> ? all(outside[0][k + 1]) : all(0), t_across = all(0);
-      if (tangents && ONE_STATE<Kind>) t_across = all(outside[Columns::tangent][k + 1]);
-      Vec message = all(outside[1][k + 1]), t_message = all(outside[3][k + 1]);
+      Vec across = ONE_STATE<Kind> ? splat(outside[0][k + 1]) : splat(0), t_across = splat(0);
+      if (tangents && ONE_STATE<Kind>) t_across = splat(outside[Columns::tangent][k + 1]);
+      Vec message = splat(outside[1][k + 1]), t_message = splat(outside[3][k + 1]);
       strip.each([&](int v, auto is_last) {
         Columns &c = columns[v];
         const Vec w = to[v * size + w_at], above = c.now[0];
@@ -297,7 +297,7 @@ class ForwardStrip {
             }
           }
         }
-        most = greater(most, sum);
+        most = max_of(most, sum);
         if constexpr (recording) {
           to[v * K::size + K::matched] = matched;
           if constexpr (tangents) to[v * K::size + K::t_matched] = t_matched;
@@ -329,7 +329,7 @@ class ForwardStrip {
     Ends band;
     for (int v = 0; v < strip.vectors; ++v) {
       const Columns &c = columns[v];
-      Vec origin = all(0);
+      Vec origin = splat(0);
       if constexpr (tangents) origin = c.origin;
       if constexpr (recording) {
         Vec *to = units + v * K::band_marks;
@@ -339,10 +339,10 @@ class ForwardStrip {
       }
       if constexpr (Kind::end != End::last) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;
-        const Vec t_sum = tangents ? first_lanes(c.t_sum, count) : all(0);
+        const Vec t_sum = tangents ? first_lanes(c.t_sum, count) : splat(0);
         band.template add<tangents>(first_lanes(c.sum, count), t_sum, c.unit, origin);
-        const Vec after = exponent_of(greater(c.state(), all(SMALLEST_NORMAL))) + c.unit - LEVEL;
-        ends.largest = greater(ends.largest, first_lanes(greater(c.unit, after), count));
+        const Vec after = exponent_of(max_of(c.state(), splat(SMALLEST_NORMAL))) + c.unit - LEVEL;
+        ends.largest = max_of(ends.largest, first_lanes(max_of(c.unit, after), count));
       }
     }
     if constexpr (Kind::end != End::last) ends.add<tangents>(band);

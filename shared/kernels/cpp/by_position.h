@@ -1,9 +1,10 @@
 /* The bands of a strip with gaps by position.
 
-   The recurrences are those of block_forward.h and block_backward.h, and so are the conditions, with two differences.
-   Weights of gaps are computed row by row, so a row has a scan of its own, and what a gap down the column costs is known
-   only in the next row. How far a column can sink is known only after a band. Whether, with restricted turns, anything that counts was
-   rounded to 0 is known only after the pair. docs/engineering-notes-native.md proves that these conditions suffice. */
+   The recurrences are those of block_forward.h and block_backward.h. Weights of gaps are computed row by row, so a row
+   has a scan of its own, and what a gap down the column costs is known only in the next row. The conditions differ: how
+   far a column can sink is known only after a band; whether, with restricted turns, anything that counts was rounded to
+   0, only after the pair; and the backward sweep bounds the loss (LARGEST_LOSS) instead of the decay.
+   docs/engineering-notes-native.md proves that these conditions suffice. */
 
 #ifndef BY_POSITION_H
 #define BY_POSITION_H
@@ -20,20 +21,21 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
   const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
-  const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
+  const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
-  const Vec back_is_open = all(back_opens ? 1 : 0);
-  Vec most = all(0), least = least_step;
+  const Vec back_is_open = splat(back_opens ? 1 : 0);
+  Vec most = splat(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
   // the weights of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
-  Vec sink = all(1), least_gap = all(1), most_gap = all(0), most_match = all(0), least_free = all(LARGEST), lowest = all(0);
+  Vec sink = splat(1), least_gap = splat(1), most_gap = splat(0), most_match = splat(0), lowest = splat(0);
+  Vec least_free = splat(LARGEST);
   for (Int k = 0; k < rows; ++k) {
     const int64_t at = (first + k) * strip.pitch;
     const Real *row = strip.s + at, *t_row = tangents ? strip.t_s + at : nullptr;
     Vec row_memory[recording ? 1 : STRIP_VECTORS * size];
     Vec *to = recording ? kept + size_t(k) * strip.vectors * K::size : row_memory;
-    Vec least_down = all(1), least_open = all(1);
+    Vec least_down = splat(1), least_open = splat(1);
     strip.each([&](int v, auto is_last) {
       const Vec s = strip.part<is_last>(row, v, -infinity);
       __builtin_prefetch(row + 2 * strip.pitch + v * LANES);
@@ -41,8 +43,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       const Vec w = o.match(s);
       to[v * size + w_at] = w;
       if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
-      if constexpr (gaps > 1) most_match = greater(most_match, w);
-      if constexpr (Kind::local) lowest = smaller(lowest, s > FORBIDDEN ? s : lowest);
+      if constexpr (gaps > 1) most_match = max_of(most_match, w);
+      if constexpr (Kind::local) lowest = min_of(lowest, s > FORBIDDEN ? s : lowest);
       unrolled<gaps>([&](auto g) {
         Vec gap = o.cost[int(GAP_COSTS[g])];
         if (strip.gaps[g]) {
@@ -50,22 +52,23 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           gap = o.match(strip.part<is_last>(strip.gaps[g] + at, v, 0));
         }
         to[v * size + gap_at + g] = gap;
-        most_gap = greater(most_gap, gap);
+        most_gap = max_of(most_gap, gap);
         Vec &own = g < gaps - 1 ? least_open : least_down;
-        own = smaller(own, gap);
+        own = min_of(own, gap);
       });
     });
-    least_gap = smaller(least_gap, smaller(least_down, least_open));
-    sink *= k == 0 ? smaller(least_down, least_open) : least_down;
-    if (!all_at_most(all(PairWeights<Kind>::power_of_2(-MOST_DECAY)), sink)) {
+    least_gap = min_of(least_gap, min_of(least_down, least_open));
+    sink *= k == 0 ? min_of(least_down, least_open) : least_down;
+    if (!all_at_most(splat(PairWeights<Kind>::power_of_2(-MOST_DECAY)), sink)) {
       sunk = 2 * MOST_DECAY;
       return false;
     }
 
-    Vec before = all(outside[0][k]), t_before = all(outside[T][k]);  // V of the cell before, a row above
+    Vec before = splat(outside[0][k]), t_before = splat(outside[T][k]);  // V of the cell before, a row above
     // of this row: the cell before, and what it hands over, for open; the state of gaps down the column
-    Vec across = all(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = all(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
-    Vec message = all(outside[1][k + 1]), t_message = all(outside[T + 1][k + 1]), down_before = all(0), t_down_before = all(0);
+    Vec across = splat(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = splat(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
+    Vec message = splat(outside[1][k + 1]), t_message = splat(outside[T + 1][k + 1]);
+    Vec down_before = splat(0), t_down_before = splat(0);
     strip.each([&](int v, auto is_last) {
       Columns &c = columns[v];
       const Vec *own = to + v * size;
@@ -104,7 +107,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
-        if constexpr (keeps_steps) stepped[0] = greater(sum - begun, all(0));
+        if constexpr (keeps_steps) stepped[0] = max_of(sum - begun, splat(0));
       } else {
         const Vec open = own[gap_at], extend = own[gap_at + 1];
         const Vec down = fused(open, c.now[0], extend * c.now[1]);
@@ -116,12 +119,12 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         if constexpr (keeps_steps) stepped[0] = arrived;
         if (back_extends) arrived = fused(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
-        if constexpr (keeps_steps) stepped[2] = greater(gap - stepped[0], all(0));
+        if constexpr (keeps_steps) stepped[2] = max_of(gap - stepped[0], splat(0));
         const Vec free = begun + gap, rest = gap + down;
         sum = free + down;
         c.now[0] = turn_is_open ? free : begun;
         c.now[1] = turn_is_open ? down : rest;
-        least_free = smaller(least_free, is_last ? (lane_numbers() < all_int(strip.last) ? free : least_free) : free);
+        least_free = min_of(least_free, is_last ? (lane_numbers() < splat_int(strip.last) ? free : least_free) : free);
         message = handed[0], down_before = down;
         handed[1] = back_extends ? rest : gap;
         if constexpr (tangents) {
@@ -137,9 +140,9 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           t_handed[1] = back_extends ? t_rest : t_gap;
         }
       }
-      most = greater(most, sum);
+      most = max_of(most, sum);
       if constexpr (recording) {
-        c.peak[0] = greater(c.peak[0], sum);
+        c.peak[0] = max_of(c.peak[0], sum);
         to[v * size + K::matched] = matched;
         if constexpr (tangents) to[v * size + K::t_matched] = t_matched;
       }
@@ -164,8 +167,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   }
   peak = most;
   sunk = -std::log2(-double(largest_of(-sink)));
-  if (!all_at_most(most_gap, all(PairWeights<Kind>::power_of_2(LARGEST_COST))) ||
-      !all_at_most(all(PairWeights<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
+  if (!all_at_most(most_gap, splat(PairWeights<Kind>::power_of_2(LARGEST_COST))) ||
+      !all_at_most(splat(PairWeights<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
       !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
@@ -179,10 +182,10 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
     } else {
-      Vec unit = all(NOTHING);
+      Vec unit = splat(NOTHING);
       for (int v = 0; v < strip.vectors; ++v) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;
-        unit = greater(unit, lane_numbers() < all_int(count) ? columns[v].unit : all(NOTHING));
+        unit = max_of(unit, lane_numbers() < splat_int(count) ? columns[v].unit : splat(NOTHING));
       }
       const double risk = double(largest_of(unit)) + bits;
       seen.risk = std::max(seen.risk, risk), seen.risk_in_units = std::max(seen.risk_in_units, bits);
@@ -196,25 +199,25 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
 template <class Kind, Pass pass>
 bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
   const PairWeights<Kind> o = weights;
-  const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
+  const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
-  const Vec back_is_open = all(back_opens ? 1 : 0);
-  Vec most = all(0), largest_q = all(0);
+  const Vec back_is_open = splat(back_opens ? 1 : 0);
+  Vec most = splat(0), largest_q = splat(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
   constexpr int gaps = GAPS<Kind>;
   constexpr bool has_places = gradients && Kind::local;
-  Vec similarity = all(0), matches = all(0), steps[gaps] = {}, costs[gaps] = {};  // expected sums
+  Vec similarity = splat(0), matches = splat(0), steps[gaps] = {}, costs[gaps] = {};  // expected sums
   Places begins, ends;
   for (Int k = rows - 1; k >= 0; --k) {
     const Int i = first + k;
     const Vec *from = kept + size_t(k) * strip.vectors * K::size;
     Real *to = out + i * strip.pitch;
-    Vec after = all(outside[0][k + 1]), t_after = all(outside[T][k + 1]);  // X of the cell after, a row below
+    Vec after = splat(outside[0][k + 1]), t_after = splat(outside[T][k + 1]);  // X of the cell after, a row below
     // of the cell after, B of the gap along the row, times the weights of its gap: extend, and open
     constexpr int extends = T - 1;
-    Vec across = all(outside[extends][k]), t_across = all(outside[T + extends][k]), gap_after = all(1);
-    Vec open_after = all(outside[1][k]), t_open_after = all(outside[T + 1][k]);
+    Vec across = splat(outside[extends][k]), t_across = splat(outside[T + extends][k]), gap_after = splat(1);
+    Vec open_after = splat(outside[1][k]), t_open_after = splat(outside[T + 1][k]);
     // inlined, or GCC would leave it a function, with the sums in memory
     strip.each_back([&](int v, auto is_last) __attribute__((always_inline)) {
       Columns &c = columns[v];
@@ -238,12 +241,12 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       if constexpr (ONE_STATE<Kind>) {
         Vec begun = arrived + c.now[1];
         if constexpr (Kind::end == End::anywhere) begun += c.end;
-        if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
+        if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : splat(0);
         b = scanned<false, true>(scan, begun, across);
         if constexpr (tangents) {
           Vec t_begun = t_arrived + c.now[T + 1];
           if constexpr (Kind::end == End::anywhere) t_begun += c.apart;
-          if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : all(0);
+          if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : splat(0);
           t_b = scanned<false, true>(scan, t_begun, t_across);
           c.now[T + 1] = extend * t_b;
         }
@@ -271,7 +274,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
         }
       }
-      most = greater(most, b);
+      most = max_of(most, b);
       constexpr bool ends_apart = Kind::end == End::after_match;
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
@@ -288,11 +291,11 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       if constexpr (gradients) {
         const int64_t at = i * strip.pitch;
         matches += p;
-        similarity = fused(p, greater(strip.part<is_last>(strip.s + at, v, 0), all(FORBIDDEN)), similarity);
+        similarity = fused(p, max_of(strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
         const Vec *stepped = own + K::stepped;
         Vec along = q, down = q;
         if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
-        largest_q = greater(largest_q, greater(along, down));
+        largest_q = max_of(largest_q, max_of(along, down));
         unrolled<gaps>([&](auto g) {
           Vec step = stepped[2 * g] * along;
           if constexpr (!ONE_STATE<Kind>) step = fused(stepped[2 * g + 1], down, step);
@@ -323,9 +326,9 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
   peak = most;
   // what is rounded to 0 (less than 2^-LOST of a state, or of 1) could have continued any state of the forward sweep
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
-  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, all(PairWeights<Kind>::power_of_2(ROOM))) &&
-                     all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
-                     all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
+  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, splat(PairWeights<Kind>::power_of_2(ROOM))) &&
+                     all_at_most(splat(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
+                     all_at_most(largest_share, splat(LARGEST_SHARE)) && all_at_most(largest_q, splat(LARGEST));
   if constexpr (gradients) {
     if (valid) {
       for (int g = 0; g < gaps; ++g) {

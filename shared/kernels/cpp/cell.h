@@ -63,7 +63,7 @@ struct Total {
 /* An end's weight is at most the total, but its exponent may be larger where the total's m is not in [1, 2). */
 constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 
-INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
+INLINE Value nothing() { return {splat(1), splat(NOTHING), splat(0)}; }
 
 /* Computes the states of cells (and, when recording, their records) from those of their neighbours.
    inside: where an alignment may end; entropy: of the ends, added up. */
@@ -86,9 +86,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       const Value &cost = costs[int(what.cost)];
       constexpr bool costs_something = what.cost != Cost::none;
       if constexpr (what.from == From::start) {
-        m[c] = costs_something ? cost.m : all(1);
-        e[c] = costs_something ? cost.e : all(0);
-        x[c] = costs_something ? cost.x : all(0);
+        m[c] = costs_something ? cost.m : splat(1);
+        e[c] = costs_something ? cost.e : splat(0);
+        x[c] = costs_something ? cost.x : splat(0);
       } else {
         const Value &before = (what.from == From::diagonal ? diagonal : what.from == From::left ? left : up).of[s];
         m[c] = costs_something ? before.m * cost.m : before.m;
@@ -99,9 +99,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     // The choices from the diagonal of a state that may end: summed separately, because what a start outweighs
     // beyond the range of a float may still be the whole score.
     constexpr int apart = k == 0 && Kind::end == End::after_match ? ends<Kind>() : 0;
-    Vec part = all(0), part_tangent = all(0), part_origin = all(0), part_top = e[0];
+    Vec part = splat(0), part_tangent = splat(0), part_origin = splat(0), part_top = e[0];
     if constexpr (apart > 0) {
-      unrolled<apart - 1>([&](auto c) { part_top = greater(part_top, e[c + 1]); });
+      unrolled<apart - 1>([&](auto c) { part_top = max_of(part_top, e[c + 1]); });
       unrolled<apart>([&](auto c) {
         if constexpr (apart > 1) m[c] = scaled(m[c], e[c] - part_top);
         part += m[c];
@@ -112,7 +112,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         part_origin = own(0);
         unrolled<apart - 1>([&](auto c) {
           part_origin = m[c + 1] > most ? own(c + 1) : part_origin;
-          most = greater(most, m[c + 1]);
+          most = max_of(most, m[c + 1]);
         });
         unrolled<apart>([&](auto c) { part_tangent = fused(m[c], own(c) - part_origin, part_tangent); });
       }
@@ -121,9 +121,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       ending.mt = has_common ? part_tangent * common.m : part_tangent;
       ending.origin = part_origin, ending.top = ending.e;
       if constexpr (recording) {
-        Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(MOST_ABOVE_TOTAL)));
+        Vec scale = scaled(total->inverse_m, min_of(ending.e - total->e, splat(MOST_ABOVE_TOTAL)));
         if constexpr (has_common) scale *= common.m;
-        scale = inside ? scale : all(0);
+        scale = inside ? scale : splat(0);
         unrolled<apart>([&](auto c) {
           Vec share = m[c] * scale, own = has_common ? x[c] + common.x : x[c];
           record[R::end(c)] = share;
@@ -137,9 +137,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     }
     Vec top = part_top;
     unrolled<count>([&](auto c) {
-      if constexpr (c >= apart) top = greater(top, e[c]);
+      if constexpr (c >= apart) top = max_of(top, e[c]);
     });
-    Vec sum = all(0);
+    Vec sum = splat(0);
     unrolled<count>([&](auto c) {
       m[c] = scaled(m[c], (c < apart ? part_top : e[c]) - top);
       sum += m[c];
@@ -154,10 +154,10 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       if constexpr (tangents) {
         // relative to the tangent of the best choice: those of long alignments are large but differ little, and that of a
         // choice with a negligible share may be far larger (a gap, a forbidden match, a steep loss)
-        Vec away[count], mean = all(0), base = x[0], most = m[0];
+        Vec away[count], mean = splat(0), base = x[0], most = m[0];
         unrolled<count - 1>([&](auto c) {
           base = m[c + 1] > most ? x[c + 1] : base;
-          most = greater(most, m[c + 1]);
+          most = max_of(most, m[c + 1]);
         });
         unrolled<count>([&](auto c) {
           away[c] = x[c] - base;
@@ -182,10 +182,10 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     }
 
     if constexpr (k == 0 && apart == 0) {
-      ending = {result.m, result.e, all(0), result.x, result.e, all(0)};
+      ending = {result.m, result.e, splat(0), result.x, result.e, splat(0)};
       if constexpr (recording) {
-        Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(MOST_ABOVE_TOTAL)));
-        Vec share = inside ? result.m * scale : all(0);
+        Vec scale = scaled(total->inverse_m, min_of(result.e - total->e, splat(MOST_ABOVE_TOTAL)));
+        Vec share = inside ? result.m * scale : splat(0);
         record[R::end(0)] = share;
         if constexpr (tangents) record[R::end_tangent(0)] = share * total->less(result.x);
         if constexpr (gradients) {

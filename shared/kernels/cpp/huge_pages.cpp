@@ -17,8 +17,8 @@ namespace alignment {
 namespace {
 
 constexpr uintptr_t HUGE_PAGE = uintptr_t{1} << 21;
-/* From this size on the C library maps memory. Mapping takes long, so all threads do it as they write. */
-constexpr size_t MAPPED_ALONE = size_t{1} << 25;
+/* From this size on the C library uses mmap. Page faults take long, so all threads take them as they write. */
+constexpr size_t LEAST_MMAP = size_t{1} << 25;
 
 #ifdef __linux__
 /* Whether [start, end), which lies within one huge page, has small pages that have not been written yet. */
@@ -62,7 +62,7 @@ void use_huge_pages([[maybe_unused]] void *start, [[maybe_unused]] size_t bytes)
 #ifdef __linux__
   const uintptr_t begin = reinterpret_cast<uintptr_t>(start), end = begin + bytes;
   if (start == nullptr || bytes < 2 * HUGE_PAGE) return;
-  if (bytes < MAPPED_ALONE) {
+  if (bytes < LEAST_MMAP) {
     collapse_into_huge_pages(begin, end);
   } else {
     advise_huge_pages(begin, end);

@@ -1,7 +1,7 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. Adding an alignment
-   is adding a table; tests/test_parity.py checks that it agrees with shared/alignments.py. Source of the
+   is adding a table; tests/test_parity.py checks its results against shared/reference. Source of the
    recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H

@@ -38,10 +38,10 @@ void with_recurrence(int32_t kind, const Use &use) {
 
 inline std::atomic<int64_t> exact_pairs{0};  // of this process, where block exponents are an alternative
 
-/* What block exponents made of a pair. */
+/* The result of trying block exponents on a pair. */
 struct Outcome {
   bool needs_cell_exponents = false;
-  bool has_score = false;  // although its derivatives need one
+  bool has_score = false;  // the score is valid, although the derivatives need cell exponents
   Real score = 0;
 };
 
@@ -201,7 +201,7 @@ inline bool has_gaps(const AlignmentCall &call) {
 }
 
 inline bool is_possible(const AlignmentCall &call) {
-  auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // also in steps
+  auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // so steps fit too
   return call.layout >= ALIGNMENT_CHOOSE && call.layout <= ALIGNMENT_ROWS && call.pairs >= 0 && is_length(call.rows) &&
          is_length(call.cols) && has_gaps(call);
 }

@@ -45,7 +45,7 @@ inline int parameter_count(int kind) {
   return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
 }
 
-// Whether a gap is by position: open, and extend.
+// Whether a gap is by position. gap: 0 for open, 1 for extend.
 inline bool is_by_position(const AlignmentCall &call, int gap) {
   return POSITIONS && (call.options & (ALIGNMENT_OPEN_BY_POSITION << gap));
 }
@@ -189,7 +189,7 @@ inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols
   }
 }
 
-// Score and parameter gradients of a pair, from the sums over its cells.
+// Sums over the cells of a pair.
 struct Summed {
   double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
 };
@@ -270,7 +270,7 @@ inline void with_logarithms(const Vec *from, Vec *to, Int count) {
 
 inline void with_logarithms(const Real *from, Real *to, Int count) {
   for (Int k0 = 0; k0 < count; k0 += LANES) {
-    Vec m = all(1);
+    Vec m = splat(1);
     const int some = int(std::min<Int>(LANES, count - k0));
     for (int k = 0; k < some; ++k) m[k] = from[2 * (k0 + k)];
     const Vec x = log2_of(m);
@@ -280,9 +280,9 @@ inline void with_logarithms(const Real *from, Real *to, Int count) {
   }
 }
 
-// Most vectors of records of a block in PairsSideBySide: with its states they should fit a cache level.
+// Maximum number of vectors of records of a block in PairsSideBySide: with its states, they should fit a cache level.
 constexpr Int BLOCK_VECTORS = 6144;
-// Most vectors that are staged once for both passes.
+// Maximum number of vectors that are staged once for both passes.
 constexpr size_t STAGED_VECTORS = 32768;
 
 // Lanes that belong to one task: pairs side by side, or one pair whose rows are.
@@ -360,7 +360,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           if (gap.t_costs[0]) {
             stage_matrix(gap.t_costs, i, where, t_to + 1 + g, as_it_is);
           } else {
-            for (Int t = 0; t < steps; ++t) t_to[t * STAGED<Kind> + 1 + g] = all(0);
+            for (Int t = 0; t < steps; ++t) t_to[t * STAGED<Kind> + 1 + g] = splat(0);
           }
         }
       }
@@ -373,7 +373,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
 
     // forwards: the score, and the checkpoints
     for (Int c = -1; c < cols; ++c) {
-      States<Kind> states = border<Kind, first_pass>(lanes, all(Real(c + 1)));
+      States<Kind> states = border<Kind, first_pass>(lanes, splat(Real(c + 1)));
       Cell *to = place<Kind, first_pass>(row, c);
       for (int k = 0; k < Kind::states; ++k) {
         const Vec numbers[] = {states.of[k].m, states.of[k].e, states.of[k].x};
@@ -387,7 +387,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       }
     }
     Ending ending[slots];
-    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0), all(0), all(NOTHING), all(0)});
+    std::fill(ending, ending + slots, Ending{splat(0), splat(NOTHING), splat(0), splat(0), splat(NOTHING), splat(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
       const size_t offset = staged_once ? size_t(i) / L::rows * steps * STAGED<Kind> : 0, t_offset = tangents ? offset : 0;

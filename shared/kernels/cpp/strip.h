@@ -37,22 +37,22 @@ struct PairWeights {
   double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
   int most_rows;                // of a band
 
-  /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. sunk:
-     the bits by which gaps by position can make a column of it sink. */
+  /* Whether a band of so many rows lost nothing. most: its largest state, in units; least_step: its smallest step between
+     columns; sunk: the bits by which gaps by position can make a column of it sink. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows, double sunk = 0) const {
-    return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
-           all_at_most(all(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
+    return all_at_most(most, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
+           all_at_most(splat(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
-  /* How many rows the next band may have, after one of `rows`, of up to `most`, with this largest number of units. */
+  /* How many rows the next band may have. The last had `rows` of at most `most`; peak: its largest state, in units. */
   INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
     if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
     // twice as many rows grow by twice as many bits, and some more
     const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows] - 2 * sunk) / 2.6;
-    return all_at_most(peak, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
+    return all_at_most(peak, splat(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
   }
   static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
 
-  /* Of gaps by position: which of them a turn costs, and back, if it is allowed. */
+  /* With gaps by position: whether a turn costs open, else extend; whether Cost::back is allowed. */
   bool turn_is_open = false, back_is_allowed = false;
 
   template <From from, int state>
@@ -111,8 +111,8 @@ struct Power {
 #else
   Vec first, second;
   INLINE static Power of(Vec d) {
-    const Vec most = greater(d, all(1 - BIAS));
-    return {scaled(all(1), most), scaled(all(1), d - most)};
+    const Vec most = max_of(d, splat(1 - BIAS));
+    return {scaled(splat(1), most), scaled(splat(1), d - most)};
   }
   INLINE Vec times(Vec m) const { return m * first * second; }
 #endif
@@ -151,13 +151,13 @@ struct Origins<true> {
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {
     Vec sum = numbers[which] + new_weight, t = fused(-origin, new_weight, numbers[count + which]);
     if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
-    const Vec ratio = sum > all(0) ? t / sum : all(0);
+    const Vec ratio = sum > splat(0) ? t / sum : splat(0);
     // different in each lane
-    Vec own = (bits - everywhere<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * all(Real(1) / (2 * LANES));
-    own = sum > all(0) ? own : all(NOTHING);
+    Vec own = (bits - broadcast_lane<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * splat(Real(1) / (2 * LANES));
+    own = sum > splat(0) ? own : splat(NOTHING);
     Vec most = own, chosen;
-    unrolled<SCAN_STEPS>([&](auto k) { most = greater(most, moved_up<1 << k>(most, most)); });
-    chosen = own == most ? ratio : all(0);
+    unrolled<SCAN_STEPS>([&](auto k) { most = max_of(most, moved_up<1 << k>(most, most)); });
+    chosen = own == most ? ratio : splat(0);
     unrolled<SCAN_STEPS>([&](auto k) { chosen += moved_up<1 << k>(chosen, chosen); });
     const Vec before = origin;
     origin = before + chosen;
@@ -168,25 +168,25 @@ struct Origins<true> {
 
 /* The least and the largest origin of a strip's vectors, and 0. */
 struct OriginRange {
-  Vec least = all(0), most = all(0);
-  INLINE void add(Vec origin) { least = smaller(least, origin), most = greater(most, origin); }
+  Vec least = splat(0), most = splat(0);
+  INLINE void add(Vec origin) { least = min_of(least, origin), most = max_of(most, origin); }
 };
 
 struct Band {
   Int first, rows;
 };
 
-/* Stands for what only one of the kernels for gaps by position and by number has. */
-struct Nothing {};
+/* An empty member or base, in place of what kernels with, or without, gaps by position do not have. */
+struct Empty {};
 
 /* Tangents may leave the range of a float where the weights do not. */
 template <class Columns>
 INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
-  Vec most = all(0);
+  Vec most = splat(0);
   for (int v = 0; v < vectors; ++v) {
-    for (int k = Columns::tangent; k < Columns::count; ++k) most = greater(most, absolute(columns[v].now[k]));
+    for (int k = Columns::tangent; k < Columns::count; ++k) most = max_of(most, absolute(columns[v].now[k]));
   }
-  return Columns::tangent == Columns::count || all_at_most(most, all(LARGEST));
+  return Columns::tangent == Columns::count || all_at_most(most, splat(LARGEST));
 }
 
 }  // namespace alignment

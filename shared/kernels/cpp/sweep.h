@@ -1,8 +1,9 @@
 /* How the cells of a matrix are arranged in vectors, for the forward and the backward sweeps.
 
-   Two layouts share every line below that is not marked. PairsSideBySide: a lane is a pair of its own; a sweep is one
-   row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one column behind the
-   row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to right.
+   Two layouts share all code below that does not depend on L::rows_in_lanes. PairsSideBySide: a lane is a pair of its
+   own; a sweep is one row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one
+   column behind the row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to
+   right.
 
    Between sweeps a row is carried: forwards the states of the row above, backwards the gradients from the row below.
    Memory is bounded by checkpoints: the first pass keeps the carried row of every block of rows, the second goes through
@@ -74,7 +75,7 @@ struct RowsSideBySide {
 };
 
 INLINE Vec as_vector(Vec cell) { return cell; }
-INLINE Vec as_vector(Real cell) { return all(cell); }
+INLINE Vec as_vector(Real cell) { return splat(cell); }
 
 /* Where the lanes of a sweep begin and end, in steps. */
 struct Extent {
@@ -148,14 +149,14 @@ struct Piece {
     whole = first == 0 && last == LANES;
     empty = first == last;
     readable = at >= begin && at + LANES <= end;
-    wanted = (lane_numbers() >= all_int(first)) & (lane_numbers() < all_int(last));
+    wanted = (lane_numbers() >= splat_int(first)) & (lane_numbers() < splat_int(last));
   }
 };
 
 /* Steps from the first one of a block on, between 0 and LANES. */
 INLINE Mask in_block(Mask step) {
   step = step > 0 ? step : Mask{};
-  return step < LANES ? step : all_int(LANES);
+  return step < LANES ? step : splat_int(LANES);
 }
 
 /* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
@@ -181,9 +182,9 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
         if (piece.whole) {
           block[l] = load(at);
         } else if (piece.empty) {
-          block[l] = all(0);
+          block[l] = splat(0);
         } else if (piece.readable) {
-          block[l] = piece.wanted ? load(at) : all(0);
+          block[l] = piece.wanted ? load(at) : splat(0);
         } else {
           block[l] = load_part(at, piece.first, piece.last);
         }
@@ -210,7 +211,7 @@ void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *
       unrolled<LANES>([&](auto l) { store(row[l] + t0, block[l]); });
       continue;
     }
-    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[(t0 + t) * stride] : all(0);
+    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[(t0 + t) * stride] : splat(0);
     transpose(block);
     for (int l = 0; l < LANES; ++l) {
       Real *at = row[l] + t0;
@@ -235,13 +236,13 @@ constexpr Real LARGEST_EXPONENT = Real(1e29);
 /* Sanitizes similarities, and records NaN and +infinity. */
 INLINE Vec clean(Vec s, Mask &bad) {
   bad |= ~(s <= LARGEST);
-  return s > FORBIDDEN ? s : all(-__builtin_inff());
+  return s > FORBIDDEN ? s : splat(-__builtin_inff());
 }
 
 /* Gaps by position, as solve.h clamps those that are numbers. */
 INLINE Vec clean_gap(Vec gap, Mask &bad) {
   bad |= gap != gap;
-  return greater(smaller(gap, all(Real(LARGEST_GAP))), all(Real(LOWEST)));
+  return max_of(min_of(gap, splat(Real(LARGEST_GAP))), splat(Real(LOWEST)));
 }
 
 /* The weight of a match, nearly 0 for a forbidden one; and of a gap by position. */
@@ -249,13 +250,13 @@ template <Pass pass>
 INLINE Value match_weight(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
   Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
-  part = smaller(greater(part, all(-1)), all(1));  // NaN, of a forbidden one, becomes -1
-  whole = smaller(greater(whole, all(-LARGEST_EXPONENT)), all(LARGEST_EXPONENT));
-  Value x{power_of_fraction(part), whole, all(0)};
+  part = min_of(max_of(part, splat(-1)), splat(1));  // NaN, of a forbidden one, becomes -1
+  whole = min_of(max_of(whole, splat(-LARGEST_EXPONENT)), splat(LARGEST_EXPONENT));
+  Value x{power_of_fraction(part), whole, splat(0)};
   if constexpr (pass == Pass::gradients) x.x = part;
   if constexpr (pass == Pass::tangents) {
     Vec tangent = fused(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
-    x.x = s > FORBIDDEN ? tangent : all(0);
+    x.x = s > FORBIDDEN ? tangent : splat(0);
   }
   return x;
 }
@@ -269,9 +270,9 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
   } else {
     Vec whole = rounded_product(gaps, lanes.gap_part);
     Vec part = fused(gaps, lanes.gap_part, -whole);
-    part = smaller(greater(part, all(-1)), all(1));
+    part = min_of(max_of(part, splat(-1)), splat(1));
     Value &h = states.of[0];
-    h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), all(0)};
+    h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), splat(0)};
     if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
     // a fraction between 1 and 2, as a cell's
     h.e += exponent_of(h.m);
@@ -288,7 +289,7 @@ INLINE void set_gaps(const Lanes &lanes, const Vec *staged, const Vec *t_staged,
   unrolled<GAPS<Kind>>([&](auto gap) {
     constexpr int g = gap;
     if (!lanes.gaps[g].by_position) return;
-    const Value weights = match_weight<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : all(0));
+    const Value weights = match_weight<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : splat(0));
     costs[int(GAP_COSTS[g])] = weights;
     if (lanes.turn[0] == GAP_COSTS[g]) costs[int(Cost::turn)] = weights;
     if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::back)] = weights;
@@ -317,19 +318,19 @@ INLINE void add(Ending &sum, const Ending &more) {
     sum.origin = origin, sum.top = higher ? more.top : sum.top;
   }
   Vec d = more.e - sum.e;
-  if (any_greater(d, all(ROOM))) {
+  if (any_greater(d, splat(ROOM))) {
     const Mask outgrown = d > ROOM;
     const Vec old = sum.e;
     sum.e = outgrown ? more.e : old;
     sum.m = scaled(sum.m, old - sum.e);
     if constexpr (IS_FLOAT) sum.lost = scaled(sum.lost, old - sum.e);
     if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, old - sum.e);
-    d = outgrown ? all(0) : d;
+    d = outgrown ? splat(0) : d;
   }
   if constexpr (IS_FLOAT) {
     // where there is no cell nothing is added, not even that: how many such steps there are depends on the layout
     const Vec fresh = scaled(more.m, d);
-    const Mask counts = fresh > all(0);
+    const Mask counts = fresh > splat(0);
     const RoundedSum with = rounded_sum(sum.m, fresh + sum.lost);
     sum.m = counts ? with.sum : sum.m;
     sum.lost = counts ? with.lost : sum.lost;
@@ -367,9 +368,9 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     unrolled<Kind::states>([&](auto k) {
       Value &value = up.of[k];
       if constexpr (L::rows_in_lanes) {
-        value.m = moved_up<1>(last.of[k].m, all(from[k * numbers]));
-        value.e = moved_up<1>(last.of[k].e, all(from[k * numbers + 1]));
-        if constexpr (numbers > 2) value.x = moved_up<1>(last.of[k].x, all(from[k * numbers + 2]));
+        value.m = moved_up<1>(last.of[k].m, splat(from[k * numbers]));
+        value.e = moved_up<1>(last.of[k].e, splat(from[k * numbers + 1]));
+        if constexpr (numbers > 2) value.x = moved_up<1>(last.of[k].x, splat(from[k * numbers + 2]));
       } else {
         value.m = from[k * numbers];
         value.e = from[k * numbers + 1];
@@ -396,21 +397,21 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
 
   diagonal = above(left, -1);
   keep(outside, -1);
-  Ending own{all(0), all(NOTHING), all(0), all(0), all(NOTHING), all(0)};
-  Vec own_entropy = all(0);
+  Ending own{splat(0), splat(NOTHING), splat(0), splat(0), splat(NOTHING), splat(0)};
+  Vec own_entropy = splat(0);
   for (Int t = 0; t < steps; ++t) {
     // beyond the last column the first lanes have no cell, and any number is fine
     States<Kind> up = above(left, t < cols ? t : cols - 1), out;
-    Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
+    Mask ends_here = (extent.end_first <= splat_int(t)) & (extent.end_last > splat_int(t));
     const Vec *own_staged = staged + t * STAGED<Kind>, *own_t_staged = t_staged + t * STAGED<Kind>;
-    costs[int(Cost::match)] = match_weight<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : all(0));
+    costs[int(Cost::match)] = match_weight<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : splat(0));
     set_gaps<Kind, pass>(lanes, own_staged, own_t_staged, costs);
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
                                                  recording ? records + int64_t(t) * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
     const bool begun_all = !L::rows_in_lanes || t >= LANES - 1;
     if (!begun_all) {  // lanes that have not started are outside
-      Mask begun = extent.first <= all_int(t);
+      Mask begun = extent.first <= splat_int(t);
       unrolled<Kind::states>([&](auto k) {
         out.of[k].m = begun ? out.of[k].m : outside.of[k].m;
         out.of[k].e = begun ? out.of[k].e : outside.of[k].e;
@@ -425,7 +426,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
         own.origin = ends_here ? here.origin : own.origin, own.top = ends_here ? here.top : own.top;
       } else {
         const bool everywhere = extent.all_end_first <= t && t < extent.all_end_last;
-        if (!everywhere) here.e = ends_here ? here.e : all(2 * NOTHING), here.top = here.e;
+        if (!everywhere) here.e = ends_here ? here.e : splat(2 * NOTHING), here.top = here.e;
         add<pass>(own, here);
       }
     }
@@ -451,7 +452,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   Flows<Kind> from_right{}, diagonal_before{}, up_before{};
   Sums sums{};
   sums.entropy = end_entropy;
-  Vec at_border = all(0), t_at_border = all(0);
+  Vec at_border = splat(0), t_at_border = splat(0);
 
   // gradients that a cell receives: from its right neighbour, and from the two below, one and two steps later
   auto incoming = [&](Int col) {
@@ -460,8 +461,8 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     auto *from = below + (exists ? (int64_t(col) + 1) * width : 0);
     unrolled<Kind::states>([&](auto k) {
       if constexpr (L::rows_in_lanes) {
-        v.of[k].v += moved_down<1>(up_before.of[k].v, all(exists ? from[k * numbers] : Real(0)));
-        if constexpr (tangents) v.of[k].t += moved_down<1>(up_before.of[k].t, all(exists ? from[k * numbers + 1] : Real(0)));
+        v.of[k].v += moved_down<1>(up_before.of[k].v, splat(exists ? from[k * numbers] : Real(0)));
+        if constexpr (tangents) v.of[k].t += moved_down<1>(up_before.of[k].t, splat(exists ? from[k * numbers + 1] : Real(0)));
       } else {
         v.of[k].v += from[k * numbers];
         if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
@@ -485,14 +486,14 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   for (Int t = steps - 1; t >= 0; --t) {
     Flows<Kind> v = incoming(L::rows_in_lanes ? t - (LANES - 1) : t), diagonal, left, up;
     if (L::rows_in_lanes && t < LANES - 1) {  // lanes that stand outside: on the border or before it
-      Mask on_border = extent.first == all_int(t + 1), inside = extent.first <= all_int(t);
+      Mask on_border = extent.first == splat_int(t + 1), inside = extent.first <= splat_int(t);
       if constexpr (!Kind::local) {
-        at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
-        if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+        at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : splat(0);
+        if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : splat(0);
       }
       unrolled<Kind::states>([&](auto k) {
-        v.of[k].v = inside ? v.of[k].v : all(0);
-        if constexpr (tangents) v.of[k].t = inside ? v.of[k].t : all(0);
+        v.of[k].v = inside ? v.of[k].v : splat(0);
+        if constexpr (tangents) v.of[k].t = inside ? v.of[k].t : splat(0);
       });
     }
     Flow matched;
@@ -502,7 +503,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     if constexpr (!POSITIONS) backward<Kind, pass>(record, v, diagonal, left, up, matched, sums);
     auto replace = [&](Int at, Flow flow) {
       if constexpr (tangents) {
-        Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : all(0);
+        Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : splat(0);
         sums.entropy = fused(flow.t, value, sums.entropy);
         t_staged[at] = flow.t;
       }
@@ -541,9 +542,9 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   // the column outside, for the lanes whose first step was 0; the others have handled it
   const Flows<Kind> v = incoming(L::rows_in_lanes ? -LANES : -1);
   if constexpr (!Kind::local) {
-    Mask on_border = extent.first == all_int(0);
-    at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
-    if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+    Mask on_border = extent.first == splat_int(0);
+    at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : splat(0);
+    if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : splat(0);
   }
   hand_up(diagonal_before, -1);
 

@@ -11,8 +11,8 @@ using Parallel = void (*)(void (*function)(void *), void *argument, unsigned thr
 
 void run_with_helpers(Parallel openmp, int64_t count, void (*run)(const void *), const void *given);
 
-/* Runs the work in this thread and concurrently in up to `count` others, of OpenMP if that is given; returns when all are
-   done. Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
+/* Runs the work in this thread and up to `count` others, of OpenMP if it is given and not avoided; returns when all
+   are done. Each run takes what is left to do, so the number of threads changes only the time. */
 template <class Work>
 void run_with_helpers(Parallel openmp, int64_t count, const Work &work) {
   run_with_helpers(openmp, count, [](const void *given) { (*static_cast<const Work *>(given))(); }, &work);

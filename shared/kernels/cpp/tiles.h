@@ -80,7 +80,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
   auto set = [&](Cost cost, double amount) {
     bits[int(cost)] = amount * bits_per_unit;
     held = held && std::abs(bits[int(cost)]) <= LARGEST_COST;
-    weights.cost[int(cost)] = all(Real(std::exp2(bits[int(cost)])));
+    weights.cost[int(cost)] = splat(Real(std::exp2(bits[int(cost)])));
   };
   set(Cost::open, p.open);
   set(Cost::extend, p.extend);
@@ -89,9 +89,9 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     weights.turn_is_open = turn_is_open, weights.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
     for (double &cost : bits) cost = 0;  // each band finds out
   }
-  weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? all(0) : weights.cost[int(Cost::turn)];
+  weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
   if (!held) return false;
-  weights.inverse_t = all(Real(1 / p.temperature));
+  weights.inverse_t = splat(Real(1 / p.temperature));
   double first = 0, further = 0;
   unrolled<Kind::states>([&](auto s) {
     first = std::max(first, -bits[int(cost_between<Kind>(From::up, s))]);
@@ -110,9 +110,9 @@ struct GapWeight {
   Real whole, part;
   explicit GapWeight(double bits) : whole(Real(std::nearbyint(bits))), part(Real(bits - std::nearbyint(bits))) {}
   void operator()(Vec gaps, Vec &m, Vec &e) const {
-    const Vec more = rounded_product(gaps, all(part));
-    m = power_of_fraction(fused(gaps, all(part), -more));
-    e = fused(gaps, all(whole), more);
+    const Vec more = rounded_product(gaps, splat(part));
+    m = power_of_fraction(fused(gaps, splat(part), -more));
+    e = fused(gaps, splat(whole), more);
   }
 };
 
@@ -137,7 +137,7 @@ class Tiles {
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
     strips_ = strips_of(size_.cols);
     // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
-    few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
+    border_slots_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_weights<Kind>(weights_, job_, p_);
     if (tried) lay_out(shared);
@@ -176,8 +176,8 @@ class Tiles {
   bool is_through() const { return given_up_ || done_ == (recording ? 2 : 1) * strips_; }
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
-  bool has_score() const { return worth_.exists; }
-  Real score() const { return Real(p_.temperature * worth_.log()); }
+  bool has_score() const { return score_weight_.exists; }
+  Real score() const { return Real(p_.temperature * score_weight_.log()); }
 
  private:
   /* The memory of one thread. */
@@ -192,7 +192,7 @@ class Tiles {
      all paths: less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie between the
      weight that is negligible beside any total (excess_of_starts) and the weight from which on the gaps after it can
      lose no more than 2^-DIGITS of what it leads to (least_start). */
-  bool starts_are_held(const Strip &strip) const {
+  bool starts_lose_nothing(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
     for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
@@ -218,7 +218,7 @@ class Tiles {
   bool has_no_match_between(const Strip &strip, double least, double most) const {
     if (least >= double(LEAST_MATCH)) return true;
     const double unit = p_.temperature / LOG2_E;
-    const Vec high = all(Real(most * unit)), low = all(Real(least * unit));
+    const Vec high = splat(Real(most * unit)), low = splat(Real(least * unit));
     for (Int i = 0; i < rows_; ++i) {
       Mask found{};
       strip.each([&](int v, auto is_last) {
@@ -233,7 +233,7 @@ class Tiles {
   }
 
   /* What can be told of gaps by position only when all have been seen; largest: bits of the largest unit. */
-  bool is_held_by_position(double largest) const {
+  bool gaps_lose_nothing(double largest) const {
     GapExtremes seen;
     for (Int strip = 0; strip < strips_; ++strip) seen.add(strip_states_[strip].ends);
     const double cheapest = std::log2(double(largest_of(seen.most_gap)));
@@ -276,7 +276,7 @@ class Tiles {
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || !Kind::local;
     const size_t down = outside ? down_borders() * border_ * (Down::passed + K::marks) : 0;
-    const size_t up = recording && outside ? few_borders_ * border_ * (Up::count + K::marks) : 0;
+    const size_t up = recording && outside ? border_slots_ * border_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
@@ -317,7 +317,8 @@ class Tiles {
     const Int first = first_vector(number), after = first_vector(number + 1);
     const int64_t column = int64_t(first) * LANES;
     Strip strip{job_.call.similarity + pair_ * job_.call.pair_stride + column,
-                tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, int(after - first),
+                tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr,
+                job_.call.cols, int(after - first),
                 after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
     for (int g = 0; g < GAPS<Kind>; ++g) {
       const AlignmentGap *gap = is_by_position(job_.call, g) ? job_.call.gaps + g : nullptr;
@@ -342,10 +343,10 @@ class Tiles {
     return border<Down::passed>(down_borders_, strip % down_borders(), &strip_states_[strip].down);
   }
   Border up_border(Int strip) const {
-    return border<Up::count>(up_borders_, strip % few_borders_, &strip_states_[strip].up);
+    return border<Up::count>(up_borders_, strip % border_slots_, &strip_states_[strip].up);
   }
-  /* The way up goes down again, block by block. */
-  Int down_borders() const { return recording ? strips_ : few_borders_; }
+  /* All are kept when recording: the backward sweep repeats the forward sweep block by block. */
+  Int down_borders() const { return recording ? strips_ : border_slots_; }
 
   double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
 
@@ -353,16 +354,16 @@ class Tiles {
   void begin(Down *columns, Int strip, Int vectors) const {
     if constexpr (Kind::local) {
       for (Int v = 0; v < vectors; ++v) {
-        for (Vec &number : columns[v].now) number = all(0);
-        columns[v].unit = all(-LEVEL);
-        if constexpr (tangents) columns[v].origin = all(0);
+        for (Vec &number : columns[v].now) number = splat(0);
+        columns[v].unit = splat(-LEVEL);
+        if constexpr (tangents) columns[v].origin = splat(0);
       }
     } else {
       const GapWeight weights(gap_bits());
       for (Int v = 0; v < vectors; ++v) {
         const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
         weights(gaps, columns[v].now[0], columns[v].unit);
-        if constexpr (tangents) columns[v].now[1] = columns[v].origin = all(0);
+        if constexpr (tangents) columns[v].now[1] = columns[v].origin = splat(0);
       }
     }
   }
@@ -377,7 +378,7 @@ class Tiles {
       weights(gaps, m, unit);
       store(border.numbers[0] + i, m);
       store(border.unit + i, unit);
-      if constexpr (tangents) store(border.numbers[1] + i, all(0)), store(border.origin + i, all(0));
+      if constexpr (tangents) store(border.numbers[1] + i, splat(0)), store(border.origin + i, splat(0));
     }
   }
 
@@ -385,7 +386,7 @@ class Tiles {
 
   bool sweep_forward(Int number, const Own &own) {
     const Strip strip = strip_of(number);
-    if (!POSITIONS && !starts_are_held(strip)) return false;
+    if (!POSITIONS && !starts_lose_nothing(strip)) return false;
     StripState &state_of_strip = strip_states_[number];
     const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
     const Border left = has_left ? down_border(number) : Border{};
@@ -445,15 +446,15 @@ class Tiles {
       }
       if (!(std::log2(m) + unit >= largest + LEAST_TOTAL)) return false;
       if constexpr (POSITIONS) {
-        if (!is_held_by_position(largest)) return false;
+        if (!gaps_lose_nothing(largest)) return false;
       }
     }
     constexpr double finite = double(LARGEST);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
-    worth_ = score_weight_of(m, unit, t, p_.temperature);
+    score_weight_ = score_weight_of(m, unit, t, p_.temperature);
     Total total{};
-    set_total(total, 0, worth_);
-    total_ = {all(total.inverse_m[0]), all(total.e[0]), worth_.tangent};
+    set_total(total, 0, score_weight_);
+    total_ = {splat(total.inverse_m[0]), splat(total.e[0]), score_weight_.tangent};
     return true;
   }
 
@@ -482,14 +483,14 @@ class Tiles {
   void begin(Up *columns, Int strip, Int vectors) const {
     for (Int v = 0; v < vectors; ++v) {
       Up &c = columns[v];
-      for (Vec &number : c.now) number = all(0);
-      c.level = all(0);
-      c.unit = all(-LEVEL);
-      if constexpr (tangents) c.origin = all(0);
+      for (Vec &number : c.now) number = splat(0);
+      c.level = splat(0);
+      c.unit = splat(-LEVEL);
+      if constexpr (tangents) c.origin = splat(0);
       if constexpr (!Kind::local) {  // as if gaps led to the end
         const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - counted();
         Vec m;
-        GapWeight{gap_bits()}(greater(gaps, all(0)), m, c.unit);
+        GapWeight{gap_bits()}(max_of(gaps, splat(0)), m, c.unit);
         c.unit -= LEVEL;
       }
     }
@@ -570,7 +571,7 @@ class Tiles {
         range.add(own.least), range.add(own.most);
       }
     }
-    const double most = double(range.most[0]), least = double(range.least[0]), total = worth_.tangent;
+    const double most = double(range.most[0]), least = double(range.least[0]), total = score_weight_.tangent;
     return std::max(most - std::max(0.0, total), std::min(0.0, total) - least);
   }
 
@@ -578,12 +579,12 @@ class Tiles {
   bool is_above_rounding(double error) const {
     const double tangent = error / MOST_OF_TANGENTS;
     if (tangent <= double(weights_.inverse_t[0])) return true;
-    Vec largest = all(0);
+    Vec largest = splat(0);
     for (Int i = 0; i < rows_; ++i) {
       const Real *row = job_.d_similarity + (pair_ * job_.call.rows + i) * job_.call.cols;
       Int j = 0;
-      for (; j + LANES <= Int(size_.cols); j += LANES) largest = greater(largest, absolute(load(row + j)));
-      largest = greater(largest, absolute(load_some(row + j, int(size_.cols - j), 0)));
+      for (; j + LANES <= Int(size_.cols); j += LANES) largest = max_of(largest, absolute(load(row + j)));
+      largest = max_of(largest, absolute(load_some(row + j, int(size_.cols - j), 0)));
     }
     return tangent <= double(largest_of(largest));
   }
@@ -616,7 +617,7 @@ class Tiles {
       const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
       const double known = correction * (of.similarity + of.gaps);
       const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
-      const double entropy = worth_.log() - own;
+      const double entropy = score_weight_.log() - own;
       sums.entropy = entropy / LN_2;
       // gradient that is larger than its error
       const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
@@ -629,7 +630,7 @@ class Tiles {
     if constexpr (tangents) {
       if (!is_above_rounding(origins_beyond() * ROUNDING_OF_ORIGIN)) return false;
     }
-    finish_pair(job_, pass, pair_, worth_, false, sums);
+    finish_pair(job_, pass, pair_, score_weight_, false, sums);
     return true;
   }
 
@@ -640,7 +641,7 @@ class Tiles {
   PairWeights<Kind> weights_{MatchWeight(1.0)};
   Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
   bool tiled_ = false;   // into more than one tile
-  Int few_borders_ = 0;  // between so many strips at a time
+  Int border_slots_ = 0;  // borders in use at a time; strips share them in turn
   size_t border_ = 0;    // numbers of a border
   int band_count_ = 0;   // where there is one tile
   Real *down_borders_ = nullptr, *up_borders_ = nullptr;
@@ -649,7 +650,7 @@ class Tiles {
   StripState *strip_states_ = nullptr;
   std::atomic<Int> next_down_{0}, next_up_{0}, done_{0};
   std::atomic<bool> given_up_{false}, totalled_{false};
-  ScoreWeight worth_{};
+  ScoreWeight score_weight_{};
   PairTotal total_{};
 };
 

@@ -44,12 +44,12 @@ constexpr Int FRACTION_MASK = (Int(1) << FRACTION_BITS) - 1;
 constexpr Real SHIFTER = IS_FLOAT ? Real(8388608.0) : Real(4503599627370496.0);  // 2^FRACTION_BITS
 constexpr Int SHIFTER_BITS = Int(FRACTION_BITS + BIAS) << FRACTION_BITS;
 
-INLINE Vec all(Real x) { return x - Vec{}; }
-INLINE Mask all_int(Int x) { return x - Mask{}; }
+INLINE Vec splat(Real x) { return x - Vec{}; }
+INLINE Mask splat_int(Int x) { return x - Mask{}; }
 
 /* The greater, and the smaller, of two; b where one is not a number. As instructions of their own where the compiler
    makes a comparison and a selection of them. */
-INLINE Vec greater(Vec a, Vec b) {
+INLINE Vec max_of(Vec a, Vec b) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_max_ps(__mmask16(-1), (__m512)a, (__m512)b);
   if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_max_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
@@ -60,7 +60,7 @@ INLINE Vec greater(Vec a, Vec b) {
   return a > b ? a : b;
 }
 
-INLINE Vec smaller(Vec a, Vec b) {
+INLINE Vec min_of(Vec a, Vec b) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_min_ps(__mmask16(-1), (__m512)a, (__m512)b);
   if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_min_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
@@ -71,7 +71,7 @@ INLINE Vec smaller(Vec a, Vec b) {
   return a < b ? a : b;
 }
 
-INLINE Vec absolute(Vec a) { return (Vec)((Mask)a & all_int(std::numeric_limits<Int>::max())); }
+INLINE Vec absolute(Vec a) { return (Vec)((Mask)a & splat_int(std::numeric_limits<Int>::max())); }
 
 INLINE Vec load(const Real *from) {
   Vec v;
@@ -234,7 +234,7 @@ INLINE Vec scaled(Vec m, Vec d) {
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)m, (__m512)d);
   if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_scalef_pd(__mmask8(-1), (__m512d)m, (__m512d)d);
 #endif
-  Vec in_last_bits = greater(d, all(-BIAS)) + (SHIFTER + BIAS);
+  Vec in_last_bits = max_of(d, splat(-BIAS)) + (SHIFTER + BIAS);
   return m * (Vec)((Mask)in_last_bits << FRACTION_BITS);
 }
 
@@ -256,7 +256,7 @@ INLINE Vec inverse_of(Vec x) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) {
     Vec estimate = (Vec)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)x);
-    return fused(estimate, fused(-x, estimate, all(1)), estimate);
+    return fused(estimate, fused(-x, estimate, splat(1)), estimate);
   }
 #endif
   return Real(1) / x;
@@ -265,32 +265,32 @@ INLINE Vec inverse_of(Vec x) {
 /* The nearest whole number to a * b; of large products, one that is near. */
 INLINE Vec rounded_product(Vec a, Vec b) {
   constexpr Real CENTER = SHIFTER * Real(1.5);
-  return fused(a, b, all(CENTER)) - CENTER;
+  return fused(a, b, splat(CENTER)) - CENTER;
 }
 
 /* 2^f for f between -1/2 and 1/2: interpolated in Chebyshev nodes; relative error 2.5e-9, for double 4.2e-18. */
 INLINE Vec power_of_fraction(Vec f) {
   if constexpr (IS_FLOAT) {
-    Vec p = all(Real(0.00015461444697569129083));
-    p = fused(p, f, all(Real(0.001340042817761583794)));
-    p = fused(p, f, all(Real(0.0096180566785246380754)));
-    p = fused(p, f, all(Real(0.055503272266703020589)));
-    p = fused(p, f, all(Real(0.24022650922288758071)));
-    p = fused(p, f, all(Real(0.69314720670283259577)));
-    return fused(p, f, all(1));
+    Vec p = splat(Real(0.00015461444697569129083));
+    p = fused(p, f, splat(Real(0.001340042817761583794)));
+    p = fused(p, f, splat(Real(0.0096180566785246380754)));
+    p = fused(p, f, splat(Real(0.055503272266703020589)));
+    p = fused(p, f, splat(Real(0.24022650922288758071)));
+    p = fused(p, f, splat(Real(0.69314720670283259577)));
+    return fused(p, f, splat(1));
   } else {
-    Vec p = all(Real(4.455817908336064493e-10));
-    p = fused(p, f, all(Real(7.0741942972885210056e-9)));
-    p = fused(p, f, all(Real(1.0178057087733941105e-7)));
-    p = fused(p, f, all(Real(1.3215432535912376166e-6)));
-    p = fused(p, f, all(Real(0.000015252733841556772589)));
-    p = fused(p, f, all(Real(0.00015403530463724354209)));
-    p = fused(p, f, all(Real(0.0013333558146406470697)));
-    p = fused(p, f, all(Real(0.0096181291075872566681)));
-    p = fused(p, f, all(Real(0.055504108664821627039)));
-    p = fused(p, f, all(Real(0.24022650695910159567)));
-    p = fused(p, f, all(Real(0.69314718055994530925)));
-    return fused(p, f, all(1));
+    Vec p = splat(Real(4.455817908336064493e-10));
+    p = fused(p, f, splat(Real(7.0741942972885210056e-9)));
+    p = fused(p, f, splat(Real(1.0178057087733941105e-7)));
+    p = fused(p, f, splat(Real(1.3215432535912376166e-6)));
+    p = fused(p, f, splat(Real(0.000015252733841556772589)));
+    p = fused(p, f, splat(Real(0.00015403530463724354209)));
+    p = fused(p, f, splat(Real(0.0013333558146406470697)));
+    p = fused(p, f, splat(Real(0.0096181291075872566681)));
+    p = fused(p, f, splat(Real(0.055504108664821627039)));
+    p = fused(p, f, splat(Real(0.24022650695910159567)));
+    p = fused(p, f, splat(Real(0.69314718055994530925)));
+    return fused(p, f, splat(1));
   }
 }
 
@@ -299,9 +299,9 @@ INLINE Vec log2_of(Vec m) {
   constexpr double ROOT = 1.4142135623730950488, TWO_OVER_LN2 = 2.8853900817779268147;
   Vec z = (m - Real(ROOT)) / (m + Real(ROOT)), y = z * z;
   constexpr int TERMS = IS_FLOAT ? 5 : 11;
-  Vec series = all(0);
-  unrolled<TERMS>([&](auto k) { series = fused(series, y, all(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
-  return fused(z, series, all(Real(0.5)));
+  Vec series = splat(0);
+  unrolled<TERMS>([&](auto k) { series = fused(series, y, splat(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
+  return fused(z, series, splat(Real(0.5)));
 }
 
 }  // namespace alignment
