@@ -170,7 +170,7 @@ int32_t run(const Job &job) {
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
-    // a library for gaps by position does not count those along the border
+    // border_gaps in tiles.h, built for gaps by position, is meant for a gap that is one
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
     for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
       if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
