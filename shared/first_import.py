@@ -14,9 +14,11 @@ def explained(error: ImportError, package: str, framework: str) -> ImportError:
     theirs = [place for place in places if place and Path(place).resolve() != ours]
     if theirs:
         return ImportError(
-            f"{package} needs the package shared in {ours}, but Python finds {theirs[0]} first: rename that one, or "
-            "leave its folder out of sys.path (python -P leaves out that of the script)"
+            f"{package} needs the package shared in {ours}, but Python finds {theirs[0]} first: rename that one, or if "
+            "you do not import it leave its folder out of sys.path (python -P leaves out that of the script)"
         )
     if framework in str(error):
-        return ModuleNotFoundError(f"{package} needs {framework} ({error}): install it, or the extra [{framework}]")
+        return ModuleNotFoundError(
+            f"{package} needs {framework} ({error}): install it, or this package with its extra [{framework}]"
+        )
     return error

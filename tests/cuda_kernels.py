@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any
 
 from shared.alignments import ALIGNMENTS
-from shared.kernels import cpp
+from shared.kernels import cpp, triton
 from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
@@ -52,6 +52,8 @@ def _asked() -> Iterator[tuple[Any, ...]]:
 def main(capability: int) -> int:
     """Compile them; the exit code is 1 if one does not compile."""
     all_kernels = kernels()
+    if reason := triton.why_absent():
+        sys.exit(reason)
     with ThreadPoolExecutor() as pool:  # the native ones that best alignments are compared with, in the meantime
         for name, alignment in ALIGNMENTS.items():
             pool.submit(lambda call: cpp.kernel(FLOAT32, call.kind, False).best, cpp.call_of(name, alignment.options))

@@ -46,8 +46,8 @@ def test_a_line_says_which_framework_or_whose_folder_is_in_the_way(package: str,
     (tmp_path / "absent").mkdir()
     path = [without(tmp_path / "absent", framework), ROOT]
     said = run("-c", f"import {package}", cwd=tmp_path, path=path, expected=1).splitlines()[-1]
-    why = f"{package} needs {framework} (No module named {framework!r}): install it, or the extra [{framework}]"
-    assert said == f"ModuleNotFoundError: {why}"
+    why = f"{framework} (No module named {framework!r}): install it, or this package with its extra [{framework}]"
+    assert said == f"ModuleNotFoundError: {package} needs {why}"
     for theirs in ("shared/__init__.py", "shared.py"):
         (tmp_path / theirs).parent.mkdir(exist_ok=True)
         (tmp_path / theirs).touch()

@@ -150,7 +150,7 @@ def test_random_matrices_are_measured_without_pytorch_and_biopython_and_shown_ag
     assert list(rows(done.out)) == [("score", "JAX", "fused (auto)")]
     assert verdicts(done.out)[0].startswith("score: only JAX (fused, ")
     lines = [line for line in done.out.splitlines() if "was not measured" in line]
-    why = "torch_impl needs torch (No module named 'torch'): install it, or the extra [torch]"
+    why = "torch_impl needs torch (No module named 'torch'): install it, or this package with its extra [torch]"
     assert lines == [f"PyTorch was not measured: PyTorch cannot be imported: {why}"]
     again = run_here("--from", str(path), "--report", str(tmp_path / "a.html"))
     assert again.code == 0 and done.out.endswith(again.out)
