@@ -102,7 +102,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
             seconds_left, budget_of_one = end - time.monotonic(), record.settings.budget
-            if begun and 0.95 * budget_of_one > seconds_left:  # earlier ones took a little more
+            if begun and 0.95 * budget_of_one > seconds_left:  # 5 % less will do: earlier ones overrun a little
                 why = f"it takes {budget_of_one:g} s of the budget, {max(0.0, seconds_left):.0f} s are left"
                 print_error(f"not asked: {record.settings.question}: {why}")
                 continue
@@ -111,7 +111,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
             try:
                 codes.append(_run(record, keep))
             except (UnusableInput, CannotMeasure) as error:
-                # a device that cannot be used cannot be used by the first question either
+                # before anything has begun, CannotMeasure says that no question can use the device
                 if not request.all or (isinstance(error, CannotMeasure) and not begun):
                     raise
                 print_error(f"not asked: {record.settings.question}: {error}")

@@ -120,7 +120,7 @@ def pass_function(
 
 
 def _matches(score: Any, similarity: Any, lengths: Any, temperature: Any = None, **parameters: Any) -> jax.Array:
-    """score: as `function` gives it. temperature: of other passes."""
+    """score: as `function` gives it. temperature: ignored; only other passes need it."""
     options = {name: value for name, value in score.keywords.items() if name != "variant"}
     return jax_impl.best_alignment(score.func, similarity, lengths, **options, **parameters)[1]
 

@@ -9,8 +9,8 @@
 
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
 (*batch, 2), where batch is one axis or none; it returns scores (*batch). A gap by position is a matrix like the
-similarity, and arranged in the same way. The first four rungs also take a whole batch, as a last axis of every array.
-Cells outside lengths never feed a cell inside, so lengths only decide where an alignment may end.
+similarity, and arranged in the same way. The first four rungs compute a whole batch at once: they move its axis to the
+end of every array. Cells outside lengths never feed a cell inside, so lengths only decide where an alignment may end.
 
 rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
 smith_waterman, with one gap for the pair, are written out in plain_loops.py.

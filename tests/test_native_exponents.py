@@ -124,6 +124,7 @@ def test_self_alignments_are_right_at_every_scale(problem, options):
         assert exact[3] > 0  # 11 * 50 is e^550, or 2^793
 
 
+@pytest.mark.slow
 def test_long_self_alignments_are_right():
     base = proteins(2000)
     # one alignment outweighs all others: the temperature's gradient is what is left of two large numbers
@@ -139,10 +140,10 @@ def test_a_direction_that_adds_up_along_the_alignment_is_right(problem, options,
         for similarity, layout, of_score, bound in ((base, 0, 1e-6, 5e-5), (base[:, :500, :500], ROWS, 2e-6, 1e-4)):
             before = cpp.exact_pairs()
             (t_score, product), (expected_t_score, expected) = (
-                Given(problem, similarity.astype(own), None, parameters_of(problem, gap), options, which).product(
-                    np.ones(similarity.shape, own)
+                Given(problem, similarity.astype(wide), None, parameters_of(problem, gap), options, which).product(
+                    np.ones(similarity.shape, wide)
                 )
-                for own, which in ((dtype, layout), ("float64", ROWS))
+                for wide, which in ((dtype, layout), ("float64", ROWS))
             )
             assert cpp.exact_pairs() == before
             # the expected number of matches

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import itertools
 import re
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import DTYPES, FRAMEWORKS
+from native_calls import others_slow
 from torch.autograd import forward_ad
 
 import torch_impl.linear_regression
@@ -68,8 +70,10 @@ def test_a_step_of_the_reference_goes_down_the_slope_of_the_error():
     assert fit(data.x, data.y, epochs=1, learning_rate=rate) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("variant", variant_names("linear_regression"))
-@BOTH
+@pytest.mark.parametrize(
+    ("framework", "variant"),
+    others_slow([*itertools.product(FRAMEWORKS, variant_names("linear_regression"))], *range(7)),
+)
 def test_every_variant_equals_the_gradient_descent_of_numpy(framework: str, variant: str):
     data = inputs(FIT)
     for epochs in (0, 1, 23):  # a compiled loop takes several steps in a turn

@@ -88,8 +88,8 @@ def run_pass(
 ) -> Any:
     """The result (*batch, ...) of a pass function of `derivatives`.
 
-    None if the chosen variant has no engine here, so that only its scores can be asked for. Raises ValueError if it is
-    absent or unknown. is_plain: the result of `is_plain_call`.
+    None where only scores can be asked of the chosen variant: autograd must then differentiate them. Raises ValueError
+    if it is absent or unknown. is_plain: the result of `is_plain_call`.
     """
     # "auto" is fused wherever that can run
     if is_plain and isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:
@@ -178,8 +178,8 @@ def _by_wavefront(call: Callable[..., Tensor], similarity: Any, lengths: Any, pa
     single = s.ndim == 2
     if single:
         s, sizes, values, gaps = s[None], sizes[None], values[None], [gap[None] for gap in gaps]
-    # before the batch axis is removed: torch.func.vmap over an empty axis cannot multiply 0-dimensional tensors
     results = call(s, sizes, values, gaps)
     valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
+    # before the batch axis is removed: torch.func.vmap over an empty axis cannot multiply 0-dimensional tensors
     results = (results * valid).to(arguments.result_dtype)
     return results[0] if single else results

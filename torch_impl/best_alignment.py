@@ -42,7 +42,7 @@ def best_alignment(
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        CannotDifferentiate: a derivative is asked for, in the backward. Matches are a target without one.
+        CannotDifferentiate: a derivative is asked for, in the backward. Matches can be a target, which needs none.
         NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 

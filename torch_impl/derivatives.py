@@ -11,9 +11,9 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one, PyTorch binds
-the arguments to a signature in each call. Marginals are computed directly, not by differentiating a score through
-autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: where there is one,
+PyTorch binds the arguments to a signature in each call. Marginals are computed directly, not by differentiating a score
+through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
 shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
@@ -78,7 +78,7 @@ class Engine(NamedTuple):
         return self.operators.product(s, lengths, values, gaps, t_s, *self.call)
 
     def third_order_error(self) -> CannotDifferentiate:
-        """The error where a third derivative is pass_function for."""
+        """The error where a third derivative is asked for."""
         return CannotDifferentiate(third_order_text(self.variant, EAGER_LOOPS) + HVP_TEXT)
 
 
@@ -146,7 +146,7 @@ def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
         raise CannotDifferentiate("forward mode does not work inside torch.compile here; use it outside")
-    lower = derivatives_of = [s, values, *gaps]
+    lower = inputs = [s, values, *gaps]
     for level in reversed(levels):
         lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
     if levels and is_exporting():
@@ -159,15 +159,15 @@ def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
     if not levels and not recorded:
         return engine.score(s, lengths, values, list(gaps))
     if not levels:
-        with_values = any(tensor.requires_grad for tensor in derivatives_of[1:])
+        with_values = any(tensor.requires_grad for tensor in inputs[1:])
         return _ScoreOnce.apply(engine, with_values, s, lengths, values, *gaps)
-    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in derivatives_of]
+    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in inputs]
     # where nothing is recorded, the compiler miscounts the arguments of a Function's forward that takes *gaps
     again = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in below)
     function = _Gradients.apply if again else _Gradients.forward
     scores, *gradients = function(engine, True, below[0], lengths, *below[1:])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
-    direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(derivatives_of, below, strict=True)]
+    direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(inputs, below, strict=True)]
     return scores + _directional(lengths, gradients, direction)
 
 
@@ -209,7 +209,8 @@ class _Score(torch.autograd.Function):
 class _ScoreOnce(torch.autograd.Function):
     """The score with a first derivative, for the compiler.
 
-    It gives every output a cotangent, zeros if need be: with gradients as outputs, each backward would run tangents.
+    The compiler gives every output a cotangent, zeros if need be: with gradients as outputs, each backward would run
+    tangents.
     """
 
     @staticmethod
@@ -483,7 +484,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # never removed: an operator without any rule vanishes while it is defined again, but functions of an earlier import
-    # of this package still call it
+    # this rule is never removed: when a later import defines the operator again, one with no rule left would vanish,
+    # although functions of the earlier import still call it
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

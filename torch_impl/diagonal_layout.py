@@ -171,9 +171,9 @@ class DiagonalBatch:
         numbers = s.new_zeros(()), s.new_full((), -torch.inf)
         self.end_terms = [torch.where(mask, *numbers) for mask in ends]
         cells = self.pack_all((s, *gaps))
-        for name, gap_costs in cells.items():
+        for name, matrix in cells.items():
             for chunk in self.chunks:
-                scaled = gap_costs[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
+                scaled = matrix[chunk.cells].div_(self.temperature).clamp_(min=self.lowest)
                 if name != SIMILARITY:
                     # so that a NaN gap makes the pair NaN, even in a cell that no gap can step into
                     self.temperature = self.temperature + 0 * scaled.clamp_(max=-self.lowest).amax(0)

@@ -17,7 +17,7 @@ def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch
     """function(*inputs), differentiable once with respect to all inputs; a double backward raises an error (text)."""
     if in_transform():
         # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
-        # that every first derivative leaves through the backward of an input.
+        # to guard every first derivative where it comes out: in the backward of an input.
         result = function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))
         # under vmap alone, create_graph would end in an assertion inside the scan operator's backward
         return result if torch.compiler.is_compiling() else _NoGraphOfBackward.apply(result, text)

@@ -3,7 +3,7 @@
     tensors    -> arrays -> jax.jit(function)         -> arrays -> tensors
     cotangents -> arrays -> the pullback of jax.vjp   -> arrays -> gradients
 
-An arrow shares memory: by DLPack, and where both frameworks are on the CPU into JAX as NumPy's array. What is copied,
+An arrow shares memory: by DLPack; but into JAX as a NumPy array where JAX has no device but the CPU. What is copied,
 and which transforms are lost, is in docs/transforms.md. Only this module of the package imports JAX.
 """
 

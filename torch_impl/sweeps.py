@@ -8,10 +8,10 @@
     vmap            the single-pair scan_select mapped over the pairs
 
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
-(*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs also take a whole
-batch, as a last axis of every tensor. Cells outside lengths never feed a cell inside, so lengths only decide where
-an alignment may end. A gap by position is a matrix like the similarity and arranged as it is; each step gets the
-values of its cells.
+(*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs compute a whole batch at
+once: they move its axis to the end of every tensor. Cells outside lengths never feed a cell inside, so lengths only
+decide where an alignment may end. A gap by position is a matrix like the similarity and arranged as it is; each step
+gets the values of its cells.
 
 rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
 smith_waterman are written out in plain_loops.py.

@@ -52,12 +52,12 @@ class Ends:
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
         recurrence = batch.recurrence
-        # forbidden in units of the temperature, or of the similarity
-        lowest = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
-        self.empty = recurrence.is_empty(lowest, batch.lengths)
+        # in the similarity's units; forbidden if it is so in them or, before, in units of the temperature
+        best_score = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
+        self.empty = recurrence.is_empty(best_score, batch.lengths)
         self.impossible = torch.zeros_like(self.empty)
         # global pairs whose every alignment is forbidden
-        self.impossible = self.unless_empty(lowest, batch.parameters) <= FORBIDDEN
+        self.impossible = self.unless_empty(best_score, batch.parameters) <= FORBIDDEN
         if with_weights:
             counts = torch.ones_like(scaled).masked_fill(self.empty | self.impossible, 0.0)
             for weights, factor in zip(self.weights, (best - highest - log_weights).exp_().mul_(counts), strict=True):

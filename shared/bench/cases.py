@@ -14,7 +14,7 @@ MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, as asked for on the command line; the same defaults, except threads (there: all cores)."""
+    """One run, as asked for on the command line; defaults are the command line's, but for threads (there all cores)."""
 
     question: str = "speed"
     device: str = "cpu"

@@ -51,7 +51,7 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
     package, definitions = f"{framework}_impl", definitions_of(root)
     starts = [f"{package}.{'learning' if problem == 'learn_alignment' else module_of(problem)}"]
     if not (root / package / f"{module_of(problem)}.py").exists():  # it is an alignment
-        names = (variant, variant == "cuda_graph" and "wavefront")  # which launches what the other captures
+        names = (variant, variant == "cuda_graph" and "wavefront")  # a graph captures what wavefront launches
         starts += [name for name in definitions if name.startswith(package) and name.split(".")[-1] in names]
     not_timed = ("shared.checks", "shared.workload_checks", "shared.variants", package)
     elsewhere = ".triton" if device == "cpu" else ".cpp"

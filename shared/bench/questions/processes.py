@@ -36,7 +36,7 @@ from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import names, whole
 from shared.problems.problem import BATCH, Problem, UnusableInput
 
-# what is measured where nothing is asked for: a call of milliseconds, as a step of training has them
+# the default input: calls take milliseconds, as they do in a step of training
 _SIZE, _PAIRS = (256, 256), 128
 # the shortest length of a random pair, as a fraction of the matrix
 _SHORTEST = 1 / 3

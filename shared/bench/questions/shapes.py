@@ -128,7 +128,7 @@ class ChangingShapes(AxisQuestion):
                     result.details.setdefault(name, []).append(measured[name])
                 run.record.generations.append(generation)
 
-        # what is fast and has few shapes first, which leaves of its share what it does not need
+        # what is fast and has few shapes comes first: the time that it does not need goes to the others
         few_shapes_first = sorted(cases, key=lambda case: -STRATEGIES.index(case.label))
         groups = groups_of(few_shapes_first, "variant label pass_name", "framework compiled")
         measure_in_processes(run, groups, measure_stream, "seconds")

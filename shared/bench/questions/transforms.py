@@ -158,7 +158,7 @@ def _try_cases(run: Run, cases: Sequence[Case], expected: Any, lock: threading.L
             if outcome["outcome"] == RAISES and not outcome["text"].startswith(CannotDifferentiate.__name__):
                 run.stop(case)
             with lock:
-                outcomes[name] = outcome  # out of the table's order, where a resumed record is older than a row
+                outcomes[name] = outcome  # perhaps out of order: a resumed record may lack new transforms
                 result.details["outcomes"] = {n: outcomes[n] for n in transforms_of(case.framework) if n in outcomes}
                 for status in (FAILED, WRONG):
                     if faults := [f"{n}: {o['text']}" for n, o in outcomes.items() if o["outcome"] == status]:

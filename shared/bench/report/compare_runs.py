@@ -32,7 +32,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
     shared = [result.case for result in new.results if result.case in before]
     rows = [_row(old, new, case) for case in shared]
     names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
-    # then the new run should have every case of the old one
+    # with the same settings the new run should have every case of the old one
     if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):
         gone = before.difference(shared)
         rows += [_gone(old, result) for result in old.results if result.case in gone and result.status == "ok"]

@@ -18,7 +18,7 @@ from shared.problems import problem_of
 # than moments are tried until the second.
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
 _MOMENTS = 1.0  # seconds for new shapes after the first of each case
-_SAMPLES = 3  # processes whose first calls are sampled in any case where they are cheap
+_SAMPLES = 3  # so many processes sample a first call that is cheap, beyond their share of the time if need be
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
 # how the reason begins if a smaller input's memory, scaled up, is too much; a smaller peak may be a fixed cost

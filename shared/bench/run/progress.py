@@ -17,7 +17,7 @@ def print_error(line: str) -> None:
 
 
 class Lines:
-    """Stages are lines on standard error, steps share one line of a terminal. The first answer is standard output."""
+    """Stages are lines on standard error, steps share one line of a terminal. The first answer goes to stdout."""
 
     def __init__(self, answer: Callable[[Record], str | None] = lambda _: None) -> None:
         self._answer, self._start, self._end = answer, time.monotonic(), None

@@ -126,7 +126,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
         "variables": variables.recorded(),
-        # those that a run changed before it was resumed too
+        # also those that were changed before the run was resumed
         "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
     }
     facts = {name: Facts.of(one) for name, one in inputs.items()}

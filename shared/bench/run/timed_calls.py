@@ -122,7 +122,7 @@ def note_precision(run: Run) -> None:
 
 
 def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
-    """Fresh workers: each case's first call in them, then rounds until `end`, one in any case.
+    """Fresh workers: each case's first call in them, then rounds until `end`, at least one.
 
     Returns the cases that were timed. The workers are left running.
     """

@@ -93,10 +93,10 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
 /* The best alignment of each pair, the limit of the smooth ones at temperature 0: scores as above, and in `matches`, pairs
-   x rows x cols, 1 where it has a match, and 0. The temperature among the parameters is not looked at. Of equally good
+   x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Of equally good
    alignments, walking back from the end, this is the one that ends first, row by row, and in each cell starts if it can,
    or else comes from the diagonal, the left, or from above; of the states A, R and D from the first. Without an alignment
-   the score is 0, and nothing matches; nor where a score is NaN. While it works, a cell takes 2 bits, with an affine
+   the score is 0, of a global pair -inf, and nothing matches; nor where a score is NaN. While it works, a cell takes 2 bits, with an affine
    gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; vectors of fewer than 8 lanes take as many as 8 lanes. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 

@@ -133,7 +133,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
 template <int bits, class L>
 class CellBits {
  public:
-  /* The sweep from `row` on, of so many vectors. */
+  /* How many vectors of rows the sweep from `row` on has. */
   static int vectors_from(Int row, Int rows) { return L::rows_in_lanes && rows - row > LANES ? ROW_VECTORS : 1; }
   static constexpr Int ROWS = L::rows_in_lanes ? ROW_VECTORS * LANES : 1;  // of a sweep, but perhaps the last
 

@@ -28,7 +28,7 @@ namespace alignment {
 constexpr int MOST_ROWS = 16;          // of a band
 constexpr double DIGITS = IS_FLOAT ? 24 : 53;     // bits: what is below 2^-DIGITS of a sum does not count
 constexpr double LOST = BIAS - 1;                 // bits: what is smaller than 2^-LOST is rounded to 0
-constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // least factor of the exponent range over float's
+constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // Real's exponent range is at least so many times float's
 constexpr Real LEVEL = -20 * WIDTH;               // log2 of the state above a band, in units of its column
 constexpr double LARGEST_STEP = LOST - DIGITS;    // bits that a state may lose from column to column
 constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
@@ -36,7 +36,8 @@ constexpr Real LEAST_MATCH = -100 * WIDTH;        // bits
 constexpr double MOST_DECAY = 36 * WIDTH;         // bits
 constexpr double LARGEST_COST = 27 * WIDTH;       // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40 * WIDTH;       // log2 of the total, in the largest unit of all columns
-constexpr double LARGEST_LOSS = -52 * WIDTH;      // log2 of what a probability may lack, before a step of up to 2^(28 WIDTH)
+// log2 of what a probability may lack; the step to the next column's unit multiplies it by up to 2^(28 WIDTH)
+constexpr double LARGEST_LOSS = -52 * WIDTH;
 constexpr Real LARGEST_SHARE = 120 * WIDTH;       // bits of forward unit * backward unit / total; where alignments pass,
                                                   // they are at most -LEAST_TOTAL + 2 D
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);

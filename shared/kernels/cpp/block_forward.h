@@ -204,7 +204,7 @@ class ForwardStrip {
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
     constexpr Real infinity = Real(__builtin_inff());
-    const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
+    const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
     Vec most = splat(0), least = least_step;
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside, least);
@@ -239,7 +239,8 @@ class ForwardStrip {
           if (!ONE_STATE<Kind>) t_message = fused(c.change, message, t_message);
         }
         before = above;
-        // the match: what it continues, and with the start; a large w may make an end count that is 0 without w
+        // the match: what it continues, and with the start. w and the step are multiplied first: the step alone may round
+        // to 0 what, times a large w, is an end that counts
         const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
         constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;

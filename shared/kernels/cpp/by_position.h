@@ -20,7 +20,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   constexpr int T = Columns::t_passed, gaps = GAPS<Kind>;
   constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
-  const PairWeights<Kind> o = weights;  // in registers: what is stored could be this
+  const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
   const Vec back_is_open = splat(back_opens ? 1 : 0);

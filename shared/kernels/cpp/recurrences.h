@@ -14,7 +14,7 @@ enum class Cost { none, match, open, extend, turn, back };  // what it adds; `ma
 enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
 constexpr int COSTS = 6;
 
-/* Whether this library takes gaps by position, and which cost has those of AlignmentCall.gaps. */
+/* Whether this library takes gaps by position, and which cost each of the two AlignmentCall.gaps is. */
 #ifdef BY_POSITION
 constexpr bool POSITIONS = true;
 #else

@@ -96,7 +96,7 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
     const FlushSubnormals flush_here;
     static thread_local Scratch own, between_strips;
     try {
-      // a part of a pair that is shared, each thread of another one if possible; else a pair of one's own
+      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs of their own
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
         idle = together[k % shared]->work(own) ? 0 : idle + 1;
       }
@@ -170,7 +170,7 @@ int32_t run(const Job &job) {
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
-    // border_gaps in tiles.h, built for gaps by position, is meant for a gap that is one
+    // border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
     for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
       if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;

@@ -170,7 +170,7 @@ inline ScoreWeight score_weight_of(double m, double e, double mt, double tempera
 }
 
 inline void set_total(Total &total, int lane, const ScoreWeight &worth) {
-  // m as a fraction, if the exponent is then still one that a float holds exactly: of a large one, only m changes
+  // m as a fraction, unless the exponent is too large for a float to hold exactly: then both stay as they are
   double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
   if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
   total.inverse_m[lane] = Real(1 / m);
@@ -285,7 +285,7 @@ constexpr Int BLOCK_VECTORS = 6144;
 // Maximum number of vectors that are staged once for both passes.
 constexpr size_t STAGED_VECTORS = 32768;
 
-// Lanes that belong to one task: pairs side by side, or one pair whose rows are.
+// Solves the pairs of one task: pairs side by side, or one pair with its rows side by side.
 template <class Kind, Pass pass, class L>
 void solve(const Job &job, const int64_t *pairs, int pair_count) {
   constexpr bool recording = pass != Pass::score;

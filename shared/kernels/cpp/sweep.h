@@ -306,7 +306,7 @@ INLINE Cell *place(Cell *row, Int col) {
 }
 
 /* Adds the weight of an end to a sum of weights, whose exponent is raised when they outgrow it. Sums of sweeps are added in
-   the same way to that of the matrix, so there is room for twice this and for the number of cells. What a long sum of
+   the same way to that of the matrix, so Real has room for twice ROOM bits and for the number of cells. What a long sum of
    floats loses of a term is added with the next one. */
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
@@ -328,7 +328,7 @@ INLINE void add(Ending &sum, const Ending &more) {
     d = outgrown ? splat(0) : d;
   }
   if constexpr (IS_FLOAT) {
-    // where there is no cell nothing is added, not even that: how many such steps there are depends on the layout
+    // where there is no cell nothing is added, not even `lost`: how many such steps there are depends on the layout
     const Vec fresh = scaled(more.m, d);
     const Mask counts = fresh > splat(0);
     const RoundedSum with = rounded_sum(sum.m, fresh + sum.lost);

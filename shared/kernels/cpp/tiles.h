@@ -275,7 +275,7 @@ class Tiles {
     tiled_ = strips_ * blocks_ > 1;
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? down_borders() * border_ * (Down::passed + K::marks) : 0;
+    const size_t down = outside ? down_border_slots() * border_ * (Down::passed + K::marks) : 0;
     const size_t up = recording && outside ? border_slots_ * border_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
@@ -340,13 +340,13 @@ class Tiles {
     return border;
   }
   Border down_border(Int strip) const {
-    return border<Down::passed>(down_borders_, strip % down_borders(), &strip_states_[strip].down);
+    return border<Down::passed>(down_borders_, strip % down_border_slots(), &strip_states_[strip].down);
   }
   Border up_border(Int strip) const {
     return border<Up::count>(up_borders_, strip % border_slots_, &strip_states_[strip].up);
   }
   /* All are kept when recording: the backward sweep repeats the forward sweep block by block. */
-  Int down_borders() const { return recording ? strips_ : border_slots_; }
+  Int down_border_slots() const { return recording ? strips_ : border_slots_; }
 
   double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
 
@@ -600,15 +600,16 @@ class Tiles {
         of.matches += own.matches, of.similarity += own.similarity, of.gaps += own.gaps;
         of.begins += own.begins, of.begins_at += own.begins_at, of.ends += own.ends, of.ends_at += own.ends_at;
       }
-      // What is expected of matches and gaps has an error in common, from rounding along the alignments, by which their
-      // number shows: a match leads to the next row and column, a gap to one of them.
+      // The expected numbers of matches and gaps have a relative error in common, from rounding along the alignments. It
+      // shows, as the number of steps is known: a match leads to the next row and column, a gap to one of them.
       if constexpr (!Kind::local) sums.border = border_gaps();
       double gaps = sums.border;
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      // rows and columns are not that exact, in floats from the strip's first column; nor is their difference, in doubles
+      // no correction below the rounding error of `steps`: places are floats from the strip's first column, and their
+      // difference is one of doubles
       const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
       if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
@@ -619,7 +620,7 @@ class Tiles {
       const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
       const double entropy = score_weight_.log() - own;
       sums.entropy = entropy / LN_2;
-      // gradient that is larger than its error
+      // at least one gradient that the caller gets must be far larger than this error
       const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
