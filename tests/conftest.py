@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,8 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in KEPT.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for child processes
-    if "not slow" in (config.getoption("markexpr") or "") and shutil.which("c++"):  # `make test-all` has -O3
-        os.environ.setdefault("CXX", str(Path(__file__).with_name("quick_compiler.sh")))
+    if shutil.which("c++"):  # `make test-all` has float32 as users get it
+        quick = "everything" if "not slow" in (config.getoption("markexpr") or "") else "double"
+        os.environ.setdefault("CXX", f"{shlex.quote(str(Path(__file__).with_name('quick_compiler.sh')))} {quick}")
     # on a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces
     if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -47,14 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First a long file that calls no native kernel, while the other process compiles them; then the next longest."""
-    first = (
-        "test_interpreted.py",
-        "test_transform_matrix.py",
-        "test_whole_runs.py",
-        "test_parity.py",
-        "test_native.py",
-    )
-    items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
+    first = ("test_interpreted", "test_transform_matrix", "test_whole_runs", "test_parity", "test_native")
+    items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
 
 
 @pytest.fixture(autouse=True, scope="session")

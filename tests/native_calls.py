@@ -122,9 +122,9 @@ def assert_same_bits(some, others):
         assert a.tobytes() == b.tobytes()
 
 
-# bits that the exponents of a dtype have room for, in those of float32; rounding errors of so many bits, likewise; and
-# of the temperature's gradient, which is the difference of two sums in float64
+# bits that the exponents of a dtype have room for, in those of float32; rounding errors of so many bits, likewise
 WIDTH, FINENESS = {"float32": 1, "float64": 8}, {"float32": 1.0, "float64": 8 * 2.0**-29}
+# relative error of the temperature's gradient, which is the difference of two sums in float64
 OF_GRADIENT = {"float32": 1e-4, "float64": 1e-11}
 # that of the calls below
 tried_dtype = "float32"
@@ -160,14 +160,14 @@ def assert_as_with_cell_exponents(
             value, right = results[place][pair].astype(np.float64), expected[place][pair]
             size = float(np.abs(right).max(initial=0))
             if name == "score":
-                bound = score_bound("float32", score, largest, temperature)
+                bound = fineness * score_bound("float32", score, largest, temperature)
             elif name in ("d_s", "d_costs"):
-                bound = marginals_bound("float32", largest, temperature)
+                bound = fineness * marginals_bound("float32", largest, temperature)
             elif name == "d_values":
-                bound = OF_GRADIENT[tried_dtype] / fineness * max(1.0, size)
+                bound = OF_GRADIENT[tried_dtype] * max(1.0, size)
             else:
-                bound = hvp_bound("float32", size, largest, temperature)
-            np.testing.assert_allclose(value, right, rtol=0, atol=bound * fineness, err_msg=f"{name} of pair {pair}")
+                bound = fineness * hvp_bound("float32", size, largest, temperature)
+            np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
         assert results[0][pair] == results[1][pair] == results[7][pair]
     return exact
 

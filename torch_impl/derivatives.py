@@ -59,6 +59,10 @@ class Engine(NamedTuple):
     call: tuple[Any, ...]  # how these name the alignment: kind and options, or the recurrence and whether by a graph
     is_recorded: bool | None = None  # whether autograd records the similarity, values or gaps; None: not known yet
 
+    def records(self, s: Tensor, values: Tensor, gaps: Gaps) -> bool:
+        """Whether autograd records what is done with one of them."""
+        return is_any_recorded(s, values, *gaps) if self.is_recorded is None else self.is_recorded
+
     def score(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
         """Scores (batch,)."""
         return self.operators.score(s, lengths, values, gaps, *self.call)
@@ -84,14 +88,14 @@ class Engine(NamedTuple):
 
 def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores (batch,), outside of every transform: they can be differentiated twice by autograd."""
-    if is_any_recorded(s, values, *gaps) if engine.is_recorded is None else engine.is_recorded:
+    if engine.records(s, values, gaps):
         return _Scores.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
     return engine.score(s, lengths, values, gaps)
 
 
 def marginals(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """The gradients of the scores with respect to s, outside of every transform: differentiable once by autograd."""
-    if is_any_recorded(s, values, *gaps) if engine.is_recorded is None else engine.is_recorded:
+    if engine.records(s, values, gaps):
         # what was made in inference mode cannot be saved for the backward
         s, *gaps = (matrix.clone() if matrix.is_inference() else matrix for matrix in (s, *gaps))
         return _Marginals.apply(engine, s, lengths, values, *gaps)

@@ -121,7 +121,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
 
 def _time_blocks(run: Run, result: Result) -> None:
     """Time the fewest rounds of a case right after its first call; a call of seconds has been timed by then."""
-    block = block_of(seconds := result.early_seconds or 0.0)
+    block = block_of(seconds := result.early_seconds or 0.0, run.settings.quick)
     if seconds >= SLOW_SECONDS:
         result.blocks = [Block.of(0, 0, [seconds])]
         return

@@ -53,7 +53,7 @@ class BlockPlan(NamedTuple):
     rounds: int  # of such blocks, at least, in a worker
 
 
-def block_of(call_seconds: float, quick: bool = False) -> BlockPlan:
+def block_of(call_seconds: float, quick: bool) -> BlockPlan:
     """The block of a case whose call takes so long."""
     calls = max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
     lead = max(1, min(MOST_LEAD_CALLS, calls // 4)) if call_seconds < BLOCK_SECONDS else 0

@@ -40,7 +40,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     number = record.next_worker
     took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases
     while choices := _next_cases(run, cases, number):
-        costs = [took.get(tuple(choice)) or sum(map(_seconds_of, map(record.result, choice))) for choice in choices]
+        costs = [took.get(tuple(choice)) or sum(_seconds_of(run, case) for case in choice) for choice in choices]
         # cases that an interrupted run left without times are always timed
         is_known = all(record.result(case).blocks for case in choices[0])
         chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1) if is_known else 0
@@ -54,8 +54,8 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         taken = time.monotonic() - began
         # with --workers, time is left for the workers still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        shares = (max(0.0, min(share * taken, spare)) for share in (repeats, float(not run.settings.quick)))
-        repeat_first_calls(run, prepared, number + 1, *shares)
+        if not run.settings.quick:
+            repeat_first_calls(run, prepared, number + 1, min(repeats * taken, spare), min(taken, spare))
         run.keep()
         run.stop()
         took[tuple(timed)] = max(took.get(tuple(timed), 0.0), time.monotonic() - began)
@@ -74,19 +74,19 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     if run.settings.workers is not None or not number:
         return [well] if well else []
     needed = run.plan.contenders(run.record)
-    results = {case: run.record.result(case) for case in well}
-    cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_CASE]
-    workers = {case: len({block.worker for block in result.blocks}) for case, result in results.items()}
+    workers = {case: len({block.worker for block in run.record.result(case).blocks}) for case in well}
+    cheap = [case for case in well if workers[case] and _seconds_of(run, case) < CHEAP_CASE]
     few = {case for case in well if not workers[case] or (case in cheap and workers[case] < LEAST_WORKERS)}
     chosen = [case for case in well if case in needed or case in few]
     return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), chosen, cheap) if choice]
 
 
-def _seconds_of(result: Result) -> float:
+def _seconds_of(run: Run, case: Case) -> float:
     """Seconds that a process needs for a case, its start not included; 0 where it is not known."""
+    result = run.record.result(case)
     if not result.blocks:
         return 0.0
-    block = block_of(result.time.value)
+    block = block_of(result.time.value, run.settings.quick)
     return _seconds_to_prepare(result) + block.rounds * block.seconds
 
 

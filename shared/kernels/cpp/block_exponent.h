@@ -118,8 +118,7 @@ class MatchWeight {
       const Vec shifted = fused(s, scale_, to_32nds), whole = shifted - to_32nds, f = fused(s, scale_, -whole);
       const __m512 low = _mm512_load_ps(POWERS_OF_2), high = _mm512_load_ps(POWERS_OF_2 + 16);
       const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), low, (__m512i)shifted, high);
-      const Vec p = fused(f, splat(Real(0.24022651)), splat(Real(0.69314718)));
-      const Vec w = scaled(fused(t * f, p, t), whole);
+      const Vec w = scaled(fused(t * f, polynomial(f, 0.24022651, 0.69314718), t), whole);
       return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
     }
     if constexpr (!IS_FLOAT) {
@@ -128,13 +127,9 @@ class MatchWeight {
       const Vec shifted = fused(s, scale_, to_16ths), whole = shifted - to_16ths, f = fused(s, scale_, -whole);
       const __m512d low = _mm512_load_pd(DOUBLE_POWERS_OF_2), high = _mm512_load_pd(DOUBLE_POWERS_OF_2 + 8);
       const Vec t = (Vec)_mm512_maskz_permutex2var_pd(__mmask8(-1), low, (__m512i)shifted, high);
-      Vec p = splat(Real(0.000015252733804059840280));
-      p = fused(p, f, splat(Real(0.00015403530393381609954)));
-      p = fused(p, f, splat(Real(0.0013333558146428443423)));
-      p = fused(p, f, splat(Real(0.0096181291076284771620)));
-      p = fused(p, f, splat(Real(0.055504108664821579953)));
-      p = fused(p, f, splat(Real(0.24022650695910071233)));
-      p = fused(p, f, splat(Real(0.69314718055994530942)));
+      const Vec p = polynomial(f, 0.000015252733804059840280, 0.00015403530393381609954, 0.0013333558146428443423,
+                               0.0096181291076284771620, 0.055504108664821579953, 0.24022650695910071233,
+                               0.69314718055994530942);
       const Vec w = scaled(fused(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_pd(_mm512_cmp_pd_mask((__m512d)s, (__m512d)least_, _CMP_NLE_UQ), (__m512d)w);
     }
