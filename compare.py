@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import os
+import runpy
 import shlex
 import signal
 import sys
@@ -19,12 +20,15 @@ from pathlib import Path
 try:
     import psutil  # noqa: F401
     import tabulate  # noqa: F401
+
+    import shared.bench  # noqa: F401
 except ModuleNotFoundError as error:
-    sys.exit(f"compare.py: error: {error}: install the extra [compare]")
+    namespace = runpy.run_path(str(Path(__file__).with_name("shared") / "first_import.py"))
+    sys.exit(f"compare.py: error: {namespace['explained'](error, 'compare', 'compare')}")
 
 from shared.backends import is_file
 from shared.bench.cases import FRAMEWORKS, Settings
-from shared.bench.command_line import Request, flag, parse
+from shared.bench.command_line import QUICK_SECONDS, Request, flag, parse
 from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.growth import prediction
 from shared.bench.record import Record, UnreadableRecord
@@ -75,8 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not request.resume:
                 return _measure([Record(command, one) for one in settings], request)
             record, _ = read_record(request.resume)
-            question = QUESTIONS[record.settings.question]
-            record.settings = replace(record.settings, budget=request.budget or question.default_budget)
+            budget = QUICK_SECONDS if record.settings.quick else QUESTIONS[record.settings.question].default_budget
+            record.settings = replace(record.settings, budget=request.budget or budget)
             record.resumed_by.append(command)
             return _measure([record], request)
     except _BAD_INPUT as error:

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_impl.arguments import prepare, see, widened, without_nan
+from jax_impl.arguments import nan_factor, prepare, see, widened
 from jax_impl.kernels import cpp_binding
 from jax_impl.kernels.fused import fused, platform_of, why_not
 from jax_impl.recurrences import Array
@@ -71,7 +71,7 @@ def align(
     else:
         scores = sweep_of(function_name, chosen, by_position)(*prepared)
     if chosen != "wavefront" or by_position:  # which overlooks NaN only where no gap can step
-        scores *= without_nan(arguments)
+        scores *= nan_factor(arguments)
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 

@@ -92,7 +92,7 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
     return jnp.clip(sizes, np.zeros((), sizes.dtype), most).astype(jnp.int32)
 
 
-def without_nan(arguments: Arguments) -> jax.Array:
+def nan_factor(arguments: Arguments) -> jax.Array:
     """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
     s, _, parameters, valid, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]

@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 
-def explained(error: ImportError, package: str, framework: str) -> ImportError:
-    """Return the error to raise in place of one from a package's first imports: of its framework, and of `shared`."""
+def explained(error: ImportError, package: str, extra: str) -> ImportError:
+    """Return the error to raise in place of one from a package's first imports. extra: what it needs is in that one."""
     ours, spec = Path(__file__).resolve().parent, find_spec("shared")
     places = (spec.submodule_search_locations or [spec.origin]) if spec else []
     theirs = [place for place in places if place and Path(place).resolve() != ours]
@@ -17,8 +17,9 @@ def explained(error: ImportError, package: str, framework: str) -> ImportError:
             f"{package} needs the package shared in {ours}, but Python finds {theirs[0]} first: rename that one, or if "
             "you do not import it leave its folder out of sys.path (python -P leaves out that of the script)"
         )
-    if framework in str(error):
+    name = (error.name or extra).partition(".")[0]
+    if name not in ("shared", "jax_impl", "torch_impl"):
         return ModuleNotFoundError(
-            f"{package} needs {framework} ({error}): install it, or this package with its extra [{framework}]"
+            f"{package} needs {name} ({error}): install it, or this package with its extra [{extra}]"
         )
     return error

@@ -48,13 +48,20 @@ def test_a_line_says_which_framework_or_whose_folder_is_in_the_way(package: str,
     said = run("-c", f"import {package}", cwd=tmp_path, path=path, expected=1).splitlines()[-1]
     why = f"{framework} (No module named {framework!r}): install it, or this package with its extra [{framework}]"
     assert said == f"ModuleNotFoundError: {package} needs {why}"
+    if package == "torch_impl":
+        path = [without(tmp_path, "jax"), ROOT]
+        said = run("-c", "import torch_impl.jax_bridge", cwd=tmp_path, path=path, expected=1).splitlines()[-1]
+        assert said.startswith(
+            "ModuleNotFoundError: torch_impl.jax_bridge needs jax (No module named 'jax'): install it"
+        )
     for theirs in ("shared/__init__.py", "shared.py"):
         (tmp_path / theirs).parent.mkdir(exist_ok=True)
         (tmp_path / theirs).touch()
         (tmp_path / "script.py").write_text(f"import {package}\n")
-        said = run("script.py", cwd=tmp_path, path=[ROOT], expected=1).splitlines()[-1]
         place = tmp_path / theirs.removesuffix("/__init__.py")
-        assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {place} first: rename" in said
+        for words in (["script.py"], ["-m", "compare"]):
+            said = run(*words, cwd=tmp_path, path=[ROOT], expected=1).splitlines()[-1]
+            assert f"needs the package shared in {ROOT / 'shared'}, but Python finds {place} first: rename" in said
         shutil.rmtree(tmp_path / "shared", ignore_errors=True)
 
 

@@ -12,7 +12,7 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
-from torch_impl.arguments import Arguments, columns_and_gaps, prepare, without_nan
+from torch_impl.arguments import Arguments, columns_and_gaps, nan_factor, prepare
 from torch_impl.derivatives import Engine, kernel_pass, score, transformed_score
 from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.first_order_guard import first_order
@@ -156,7 +156,7 @@ def _by_sweep(
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
     corners = (value[..., 0, 0] if name in by_position else value for name, value in zip(names, values, strict=True))
     connected = 0.0 * (sum(corners) + s[..., 0, 0])
-    return (scores * arguments.valid * without_nan(arguments) + connected).to(arguments.result_dtype)
+    return (scores * arguments.valid * nan_factor(arguments) + connected).to(arguments.result_dtype)
 
 
 def _warn(reason: str, similarity: Any) -> None:

@@ -128,7 +128,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     return Arguments(s, sizes, values, valid, result_dtype)
 
 
-def without_nan(arguments: Arguments) -> torch.Tensor:
+def nan_factor(arguments: Arguments) -> torch.Tensor:
     """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
     s, _, parameters, valid, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]

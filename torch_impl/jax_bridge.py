@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import torch
 from torch._C import (
@@ -22,7 +21,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
 from shared.checks import CannotDifferentiate
+from shared.first_import import explained
 from torch_impl.transforms import under_transform
+
+try:
+    import jax
+except ImportError as error:
+    raise explained(error, __name__, "jax") from None
 
 Tensor = torch.Tensor
 

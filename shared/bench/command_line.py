@@ -35,7 +35,7 @@ device, or none is installed; 130 interrupted (what is finished is printed)
 
 # in place of questions: every one that can be asked with the given options
 ALL = "all"
-_QUICK_SECONDS = 55.0  # and a few to start and to end
+QUICK_SECONDS = 55.0  # and a few to start and to end
 _REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
 _MODES = {
@@ -250,7 +250,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         "input": _default_input(given, question, problem),
         "dtype": question.default_dtype,
         "threads": cores,
-        "budget": _QUICK_SECONDS if "quick" in given else question.default_budget,
+        "budget": QUICK_SECONDS if "quick" in given else question.default_budget,
         "arguments": {name: given[name] for name in problem.arguments if name in given},
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))

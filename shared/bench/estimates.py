@@ -62,7 +62,7 @@ class Estimate(NamedTuple):
     low: float
     high: float
     processes: int = LEAST_PROCESSES  # that it comes from; a fitted model counts as enough
-    is_measured: bool = True  # False for a few rounds of one process: the interval is what is usual elsewhere
+    has_interval: bool = True  # False for a few rounds of one process: low and high are what is usual elsewhere
 
     @property
     def relative_half_width(self) -> float:
@@ -94,18 +94,18 @@ def median_time(blocks: Sequence[Block]) -> Estimate:
     return _interval(_moderated(_by_worker(_round_medians(blocks))))
 
 
-def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
+def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
     """Time of one case over that of another, from the rounds that both were in, or else from all.
 
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
     """
-    ratios = paired_ratios(slower, faster)
-    return _interval(_moderated(ratios)) if ratios else time_quotient(slower, faster)
+    ratios = paired_ratios(numerator, denominator)
+    return _interval(_moderated(ratios)) if ratios else time_quotient(numerator, denominator)
 
 
-def paired_ratios(slower: Sequence[Block], faster: Sequence[Block]) -> tuple[tuple[float, ...], ...]:
+def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> tuple[tuple[float, ...], ...]:
     """The time of one case over that of another in the rounds that both were in, by worker."""
-    over, under = _round_medians(slower), _round_medians(faster)
+    over, under = _round_medians(numerator), _round_medians(denominator)
     return _by_worker({key: over[key] / under[key] for key in over if key in under})
 
 
@@ -114,14 +114,14 @@ def mean_over_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Es
     return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 
-def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
+def time_quotient(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
     """Time of a case over another's, rounds unpaired; the interval leaves out changes of the machine between runs."""
-    over, under = (_moderated(_by_worker(_round_medians(side))) for side in (new, old))
+    over, under = (_moderated(_by_worker(_round_medians(side))) for side in (numerator, denominator))
     variances = over.error**2, under.error**2
     # of the difference of two means, by Welch and Satterthwaite
     degrees = sum(variances) ** 2 / (variances[0] ** 2 / over.degrees + variances[1] ** 2 / under.degrees)
-    processes, is_measured = min(over.processes, under.processes), over.is_measured and under.is_measured
-    return _interval(_Mean(over.value - under.value, math.sqrt(sum(variances)), degrees, processes, is_measured))
+    processes, has_interval = min(over.processes, under.processes), over.has_interval and under.has_interval
+    return _interval(_Mean(over.value - under.value, math.sqrt(sum(variances)), degrees, processes, has_interval))
 
 
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
@@ -144,7 +144,7 @@ class _Mean(NamedTuple):
     error: float  # standard error
     degrees: float  # of freedom
     processes: int
-    is_measured: bool
+    has_interval: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -172,7 +172,7 @@ def _interval(mean: _Mean) -> Estimate:
 
     margin = mean.error * float(stdtrit(mean.degrees, (1 + CONFIDENCE) / 2))
     value, low, high = (math.exp(mean.value + side) for side in (0.0, -margin, margin))
-    return Estimate(value, low, high, mean.processes, mean.is_measured)
+    return Estimate(value, low, high, mean.processes, mean.has_interval)
 
 
 def drift(blocks: Sequence[Block]) -> float | None:

@@ -65,7 +65,7 @@ def processes_text(estimate: Estimate) -> str:
 def interval_text(estimate: Estimate, text: Callable[[Any], str] = duration) -> str:
     """The interval, if there is one, and the number of processes where they are few."""
     few = processes_text(estimate)
-    interval = between(estimate.low, estimate.high, text) if estimate.is_measured else ""
+    interval = between(estimate.low, estimate.high, text) if estimate.has_interval else ""
     return "; ".join(filter(None, [interval, few]))
 
 

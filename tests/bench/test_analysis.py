@@ -82,10 +82,10 @@ def test_one_odd_process_of_five_does_not_decide():
 
 
 def test_a_few_rounds_of_one_process_are_no_interval():
-    assert not median_time(blocks([0.5] * 6)).is_measured
-    assert median_time(blocks([0.5] * 7)).is_measured
-    assert median_time(blocks([0.5], workers=2)).is_measured
-    assert not time_quotient(blocks([0.5] * 7), blocks([0.5])).is_measured
+    assert not median_time(blocks([0.5] * 6)).has_interval
+    assert median_time(blocks([0.5] * 7)).has_interval
+    assert median_time(blocks([0.5], workers=2)).has_interval
+    assert not time_quotient(blocks([0.5] * 7), blocks([0.5])).has_interval
 
 
 @pytest.mark.parametrize(

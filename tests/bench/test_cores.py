@@ -22,7 +22,7 @@ from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import counts_up_to, usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.processes import counts_of, write_inputs
-from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, compared
+from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, losses_gate
 from shared.bench.questions.threads import label_of
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer
@@ -207,10 +207,10 @@ def test_a_step_has_the_pairs_of_a_batch_or_repeats_them_up_to_a_number():
 
 
 def test_the_gate_of_a_step_compares_losses():
-    assert compared([2.0, 1.9], [2.0, 1.9 * (1 + 5e-6)], "float32").error_of_allowed == pytest.approx(0.5, 1e-3)
+    assert losses_gate([2.0, 1.9], [2.0, 1.9 * (1 + 5e-6)], "float32").error_of_allowed == pytest.approx(0.5, 1e-3)
     for wrong in ([2.0, 1.9001], [2.0, float("nan")]):
         with pytest.raises(Wrong, match="losses of 2 steps"):
-            compared(wrong, [2.0, 1.9], "float32")
+            losses_gate(wrong, [2.0, 1.9], "float32")
 
 
 @pytest.mark.slow

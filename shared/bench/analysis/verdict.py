@@ -21,8 +21,8 @@ from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 # below a table whose cells are those of `cell`
 READING = (
-    "A cell has the faster framework, its factor, and the factor's 95% interval. Same: the interval lies within "
-    f"±{SAME - 1:.0%}. No clear winner, no practical difference, or same: a difference is below the factor in brackets"
+    "A cell names the faster framework, by what factor, and the factor's 95% interval. Same: the interval lies within "
+    f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, they differ by less than the factor in brackets'
 )
 
 # the row of what one would write first; and, in words, the variants that a user would choose
@@ -75,15 +75,15 @@ class Comparison(NamedTuple):
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
-    """Say in a table cell which of two takes less, by what factor, and its interval; or `instead` of which. ratio: of
-    the second over the first."""
+    """Say in a table cell which of two takes less time, or `instead`, and the factor. ratio: of the second's to the
+    first's time."""
     outcome, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
         at_most = ratio.outcome == "one-sided" and not instead
         limit = f"at most {factor_text(ratio.most)}×" if at_most else within(ratio)
         return f"{outcome}\n({'; '.join(filter(None, [limit, few]))})"
-    if not ratio.is_measured:
+    if not ratio.has_interval:
         return f"{outcome} about {rough_text(ratio.value)}×\n({few})"
     return f"{outcome} {ratio_text(ratio.value)}×\n({ratio_interval(ratio)})"
 
@@ -105,7 +105,7 @@ def in_words(names: Sequence[str], ratio: Estimate) -> str:
         "open": f"no clear winner between {first} and {second}: neither is more than {most} as the other",
         "different": f"{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval {interval}",
     }[ratio.outcome]
-    if ratio.outcome == "different" and not ratio.is_measured:
+    if ratio.outcome == "different" and not ratio.has_interval:
         text = f"{first} is about {rough_text(ratio.value)} times as fast as {second}"
     few = processes_text(ratio)
     return f"{text} ({few})" if few else text
@@ -125,12 +125,13 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     if len(fastest) < 2:
         return Comparison(tuple(fastest.values()), None, on_device)
     first, second = fastest.values()
-    comparison = compared(first, second, on_device)  # the ratio of paired rounds may contradict the order of medians
+    comparison = compare_in_order(first, second, on_device)
+    # the ratio of paired rounds may contradict the order of medians
     is_reversed = comparison.ratio and comparison.ratio.value < 1
-    return compared(second, first, on_device) if is_reversed else comparison
+    return compare_in_order(second, first, on_device) if is_reversed else comparison
 
 
-def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:
+def compare_in_order(first: Result, second: Result, on_device: bool = False) -> Comparison:
     """Compare two measured cases, whichever is the faster one: the time of the second over that of the first."""
     return Comparison((first, second), time_over(second, first, on_device), on_device)
 
@@ -145,7 +146,7 @@ def _blocks(result: Result, on_device: bool) -> list[Block]:
 
 
 def decided_on_device(record: Record, input_name: str) -> bool:
-    """Whether frameworks are compared by the accelerator's time on an input: one that keeps it busy, if all have it."""
+    """Whether an input's cases are compared by the accelerator's time: it is busy, and every case has that time."""
     timed = [result for result in record.results if result.measured and result.case.input == input_name]
     return record.inputs[input_name].by_device_time and bool(timed) and all(result.on_device for result in timed)
 

@@ -36,7 +36,7 @@ def hashes(settings: Settings, cases: Iterable[Case]) -> dict[str, dict[str, str
 
 
 def warnings(record: Record) -> list[str]:
-    """A line for a reader of what was measured before its code changed."""
+    """Return a line if code that the record measured has changed since."""
     where, changed = (record.settings.problem, record.settings.device), []
     for framework, old in record.code.items():
         names = [variant for variant, value in old.items() if code_hash(framework, variant, *where) != value]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.verdict import READING, Comparison, compare, compared, outcome_text
+from shared.bench.analysis.verdict import READING, Comparison, compare, compare_in_order, outcome_text
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.estimates import Estimate
 from shared.bench.questions.question import Question, unmeasured
@@ -63,7 +63,7 @@ class AxisQuestion(Question):
             return None
         if self.is_over_inputs:
             second = _for_the_work_of(first, second)
-        return compared(first, second) if self.is_gain else compared(second, first)
+        return compare_in_order(first, second) if self.is_gain else compare_in_order(second, first)
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The change of a framework from the baseline to a point, for a table cell."""
@@ -148,11 +148,7 @@ class AxisQuestion(Question):
         is_decided = any(cell[-1] != NOTHING for cell in cells)
         below = (*self.below, _PAIRED, *([f"{READING}."] if is_decided else []), *unmeasured(record.results))
         table = Table(title, headers, cells, left_then_right(len(headers), 0), below)
-        hidden = [] if len(record.inputs) > 1 else ["input"]
-        hidden += [name for name, *texts in zip(headers, *cells, strict=True) if not set(texts) - {NOTHING, ""}]
-        for header in dict.fromkeys(hidden):
-            table = table.without(header)
-        return table
+        return table.filled() if len(record.inputs) > 1 else table.filled("input")
 
     def _changes(self, rows: Sequence[Row], choices: Sequence[str]) -> Iterator[Statement]:
         """Say for each framework what becomes faster, stays the same or becomes slower at its best point."""

@@ -221,12 +221,12 @@ def _prepare_step(runner: OnShard, case: Case) -> tuple[Any, dict[str, Any]]:
         gate = None
         if is_parallel:
             single = _Steps(runner, case, batch, data_parallel=False)
-            gate = compared([loss, *losses[: _COMPARED - 1]], [single() for _ in range(_COMPARED)], case.dtype)
+            gate = losses_gate([loss, *losses[: _COMPARED - 1]], [single() for _ in range(_COMPARED)], case.dtype)
     call_seconds = float(np.median(seconds[_WARM_UP_CALLS // 2 :]))
     return steps, {"warm": first, "gate": gate, "settled": None, "call_seconds": call_seconds}
 
 
-def compared(losses: list[float], expected: list[float], dtype: str) -> Gate:
+def losses_gate(losses: list[float], expected: list[float], dtype: str) -> Gate:
     """Compare the losses of data-parallel steps with those of one process. Raises Wrong."""
     error = float(np.max(np.abs(np.subtract(losses, expected)) / np.abs(expected)))  # NaN if one is
     share = error / _ALLOWED[dtype]

@@ -95,7 +95,7 @@ def _ratios(record: Record) -> Iterator[Point]:
 def decision_tables(record: Record, input_name: str) -> list[Table]:
     """Make two tables with a row for each way to write it: the faster framework, and the costs of first calls and code.
 
-    Empty where nothing can be compared. The second table is about the last pass.
+    Returns [] if nothing can be compared. The second table is about the last pass.
     """
     by_wall, by_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
     every = [comparison for by_pass in by_wall.values() for comparison in by_pass.values()]
@@ -155,7 +155,7 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
             names_of = ", ".join(variant for variant in used if reasons.get(variant) == reason)
             below.append(f"{names_of}: not compiled in {FRAMEWORKS[framework]}; {reason}.")
     title = f"What first calls of {last} and the code cost"
-    return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
+    return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below)).filled()
 
 
 def _compiled(by_pass: Iterable[Comparison]) -> str:
@@ -217,7 +217,7 @@ def break_even_text(comparison: Comparison, first_calls: Sequence[Estimate | Non
         return f"{cheap} from call 1"
     if ratio.outcome == "different":
         return f"{faster} from call {rough_text(break_even(fast, call, slow, call * ratio.value))}"
-    # which one takes less per call is not known: the one whose first call takes less, as long as that must pay
+    # it is unknown which takes less per call: the shorter first call decides, up to the call where it might not
     most = 1 / ratio.low if cheap == faster else ratio.high
     return f"{cheap} up to call {rough_text(break_even(max(fast, slow), call, min(fast, slow), call * most) - 1)}"
 

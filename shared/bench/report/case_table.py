@@ -92,7 +92,7 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
 
 
 def _with_interval(time: Estimate | None) -> str:
-    interval = f"\n({interval_text(time)})" if time and time.is_measured else ""
+    interval = f"\n({interval_text(time)})" if time and time.has_interval else ""
     return duration(time and time.value) + interval
 
 
@@ -100,7 +100,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
     rate, share = result.rate, share_of_limit(record, result)
     cells = {
         "median": duration(result.time.value),
-        "95% interval": interval_text(result.time) if result.time.is_measured else NOTHING,
+        "95% interval": interval_text(result.time) if result.time.has_interval else NOTHING,
         "device time": duration(result.device_time.value if result.device_time else None),
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,

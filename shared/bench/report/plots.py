@@ -97,7 +97,7 @@ def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress
                 axes.text(0, y, row, transform=across, weight="bold")
                 continue
             (_, label, text, value), (colour, is_filled) = row
-            if value.is_measured:
+            if value.has_interval:
                 axes.plot([value.low, value.high], [y, y], color=colour, marker="|")
             axes.plot(value.value, y, "o", color=colour, markerfacecolor=colour if is_filled else "white")
             axes.text(0.01, y - 0.25, label, transform=across)
@@ -125,7 +125,7 @@ def picture(ratios: Sequence[Point]) -> Plot:
         axes.xaxis.set_label_position("top")
         axes.set_xlabel("← {1} faster{2:24}{0} faster →".format(*FRAMEWORKS.values(), ""))
 
-    looks = [(COLOURS.get(winner(ratio.text).partition(" ")[0], _GREY), ratio.value.is_measured) for ratio in ratios]
+    looks = [(COLOURS.get(winner(ratio.text).partition(" ")[0], _GREY), ratio.value.has_interval) for ratio in ratios]
     reading = f"Line: 95% interval. Band: same, within ±{SAME - 1:.0%}. Grey: no clear winner. Hollow: one process."
     return Plot("How many times as fast the faster framework is", point_plot(ratios, looks, dress), reading)
 

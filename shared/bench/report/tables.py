@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import Estimate
+from shared.bench.units import NOTHING
 
 _WINNER = re.compile(
     rf"({'|'.join(FRAMEWORKS.values())}) (?:(?:about )?[\d.,e+]+×|from call 1$|(or same|from call|up to call))"
@@ -21,10 +22,11 @@ class Table(NamedTuple):
     aligns: tuple[str, ...]  # "left" or "right"
     below: tuple[str, ...] = ()  # footnotes, a line each
 
-    def without(self, header: str) -> "Table":
-        """The table without a column."""
-        at = self.headers.index(header)
-        headers, aligns, *rows = (row[:at] + row[at + 1 :] for row in (self.headers, self.aligns, *self.rows))
+    def filled(self, *hidden: str) -> "Table":
+        """The table without the columns that nothing fills, and without those of these headers."""
+        columns = [column for column in zip(self.headers, self.aligns, *self.rows, strict=True)
+                   if column[0] not in hidden and set(column[2:]) - {NOTHING, ""}]  # fmt: skip
+        headers, aligns, *rows = zip(*columns, strict=True)
         return self._replace(headers=headers, aligns=aligns, rows=rows)
 
 

@@ -58,7 +58,7 @@ class Run:
         return case.compiled and case.framework in self.slow_compilers
 
     def watch_workers(self, number: int) -> Callable[[], Generation]:
-        """Begin to watch fresh workers. Returns what ends it, to be called while they live, and returns their entry."""
+        """Watch what else uses the cores. The returned function ends that and returns the workers' Generation."""
         cores = usable_cores()[: self.settings.threads]
         began, before = time.monotonic(), seconds_of_others(cores)
 
@@ -146,7 +146,7 @@ class Run:
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
         self.record.environment.setdefault("settings", {}).update(worker.settings)
-        # of the framework's first worker: another may have another compiler; until the record has it, this one's own
+        # the record describes a framework's first worker: others may have another compiler
         environment = self.record.environment.get("frameworks", {}).get(case.framework, worker.environment)
         is_first = case.worker_key == next(key for key in self.plan.starts if key[0] == case.framework)
         if is_first and before is None and worker.compiler_start_seconds is not None:

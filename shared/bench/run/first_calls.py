@@ -17,7 +17,7 @@ from shared.problems import problem_of
 # Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
 # than moments are tried until the second.
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
-_MOMENTS = 1.0  # seconds for new shapes after the first of each case
+_NEW_SHAPES_SECONDS = 1.0  # seconds for new shapes after the first of each case
 _SAMPLES = 3  # so many processes sample a first call that is cheap, beyond their share of the time if need be
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
@@ -113,10 +113,10 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         _time_blocks(run, result)
     if plan.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
-        if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
+        if seconds > _NEW_SHAPES_SECONDS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
             result.new_shapes_note = NO_ROOM
         else:
-            _new_shapes(run, result, _MOMENTS)
+            _new_shapes(run, result, _NEW_SHAPES_SECONDS)
 
 
 def _time_blocks(run: Run, result: Result) -> None:

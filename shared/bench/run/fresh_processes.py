@@ -22,10 +22,9 @@ class Group(NamedTuple):
 
 
 def groups_of(cases: Sequence[Case], alike: str, parts: str = "", weight_ratio: float = 1.0) -> list[Group]:
-    """Group cases that agree in some fields: the fast variants first, so that a short run has their answer.
+    """Group the cases that agree in the fields `alike`, fast variants first, so that a short run has their answer.
 
-    alike: the names of these fields. parts: those in which the cases of a part agree too. weight_ratio: how many times
-    as much weight a group has as the one before.
+    The cases of a part agree in the fields `parts` too. weight_ratio: of a group's weight to that of the one before.
     """
     rungs = problem_of(cases[0].problem).variant_names
     groups: dict[Any, dict[Any, list[Case]]] = {}

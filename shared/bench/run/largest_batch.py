@@ -47,8 +47,8 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
         pairs = replace(given, repeats=repeats).pairs
         run.progress.say(f"do {pairs:,} pairs of {case.input} fit? {FRAMEWORKS[case.framework]} tries")
         reply = run.ask("call", case, function=fits, repeats=repeats)
-        # other errors are for the case to report, and a first call that takes too long; a worker that died by itself
-        # may have run out of host memory
+        # the case reports any other error when it is measured, and a first call over the time limit; but a worker that
+        # died may have run out of host memory
         if reply.details.get("fits", reply.status == "limit" or run.running(case) is not None):
             break
         run.stop(case)  # its memory may be fragmented

@@ -29,7 +29,7 @@ from shared.bench.run.schedule import (
 from shared.bench.run.worker_handle import Reply
 
 _FIRST_CALLS_SHARE = 0.2  # of a worker's time, for first calls with empty caches after its rounds
-_MOMENTS = 5.0  # a first call that takes longer is left out once the budget is spent
+_SHORT_FIRST_CALL = 5.0  # a first call that takes longer is left out once the budget is spent
 _LEAST_SHARE = 0.2  # rounds get at least this part of the time that preparing took, whatever is left of the budget
 _DEVICE_SECONDS = 0.5  # that measuring the device time of a case takes, most of it in the profiler
 
@@ -133,7 +133,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     for case in sorted(itertools.chain.from_iterable(order(cases, run.settings, number, 0)), key=run.is_slow):
         run.progress.step(case.title)
         seconds = _seconds_to_prepare(run.record.result(case))
-        if run.record.result(case).blocks and seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
+        if run.record.result(case).blocks and seconds > max(_SHORT_FIRST_CALL, run.seconds_left):
             left_out = f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare"
             run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
         elif (call_seconds := _prepare(run, case)) is not None:

@@ -176,10 +176,10 @@ class CaseRunner:
         return {"seconds": [work.seconds for work in works], "kernels": max(work.kernels for work in works)}
 
     def sample(self, case: Case, calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
-        """A block of timed calls, after untimed ones that bring the case back into the caches of the CPU.
+        """Time a block of calls, after untimed ones that bring the case's data back into the CPU's caches.
 
-        lead: most untimed calls whose results are kept during the block, so that results of timed calls use other
-        memory than in the block before. rehearse: whether one more result is freed, for them to reuse its memory.
+        lead: at most so many untimed calls; their results stay allocated, so that each block's results use other
+        memory. rehearse: whether one more untimed call frees its result, so that the first timed call reuses it.
         """
         call = self._prepared[case]
         with self.backend.precision(case.dtype):

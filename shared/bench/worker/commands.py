@@ -34,11 +34,11 @@ _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 def serve(
     connection: Connection, framework: str, device: str, threads: int, memory: float, folder: Path,
-    executor: "Callable[..., Commands] | None" = None,
+    make_commands: "Callable[..., Commands] | None" = None,
 ) -> None:  # fmt: skip
     """Execute commands until the parent closes the connection.
 
-    memory: the share of an accelerator's memory that the framework may take. executor: a factory in place of Commands.
+    memory: the share of an accelerator's memory that the framework may take. make_commands: in place of Commands.
     """
 
     def send(event: str, **details: Any) -> None:
@@ -49,7 +49,7 @@ def serve(
     except Exception as error:  # an import may fail in many ways, for want of memory too
         send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} cannot be imported: {error}")
         return
-    commands = (executor or Commands)(backend, folder, send)  # first: processes that compute together join before
+    commands = (make_commands or Commands)(backend, folder, send)  # first: a group's processes join here
     backend.limit_memory(device, memory)
     if problem := backend.device_problem(device):
         send("unavailable", device_problem=True, reason=problem)

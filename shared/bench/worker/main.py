@@ -40,11 +40,11 @@ def main() -> None:
     limit_cores(int(threads), special[1] if special else None)
     from shared.bench.worker.commands import serve  # only now: NumPy and the framework start threads on import
 
-    executor = None
+    make_commands = None
     if special:
         module, _, name = special[0].partition(":")
-        executor = functools.partial(getattr(importlib.import_module(module), name), *special[2:])
-    serve(Connection(int(descriptor)), framework, device, int(threads), float(memory), Path(folder), executor)
+        make_commands = functools.partial(getattr(importlib.import_module(module), name), *special[2:])
+    serve(Connection(int(descriptor)), framework, device, int(threads), float(memory), Path(folder), make_commands)
 
 
 if __name__ == "__main__":

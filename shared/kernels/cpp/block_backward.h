@@ -49,7 +49,7 @@ struct Places {
 
   INLINE void add(Vec probability, Vec col) {
     all_of_them += probability;
-    cols = fused(col, probability, cols);
+    cols = fma(col, probability, cols);
   }
   /* After each row but the first one, from the last upwards. */
   INLINE void next_row() { rows += all_of_them; }
@@ -205,15 +205,15 @@ class BackwardStrip {
     constexpr bool ends_apart = Kind::end == End::after_match;
     const Vec w = own[K::w], matched = own[K::matched];
     largest_q = max_of(largest_q, q);
-    Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
+    Vec p = ends_apart ? fma(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
-      const Vec t_q = c.share.times(fused(-c.less, b, t_b));
+      const Vec t_q = c.share.times(fma(-c.less, b, t_b));
       largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
-        p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
-        p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
+        p = fma(own[K::t_matched], q + c.end_share, matched * fma(-c.end_less, c.end_share, t_q));
+        p = fma(c.one, fma(w, fma(-c.origin_down, q, t_q), own[K::t_w] * q), p);
       } else {
-        p = fused(own[K::t_matched], q, matched * t_q);
+        p = fma(own[K::t_matched], q, matched * t_q);
       }
     }
     return p;
@@ -236,7 +236,7 @@ class BackwardStrip {
         }
         for (int n = 0; n < Columns::count; ++n) {
           Vec number = change.times(load_some(right->numbers[n] + first + k, count, 0));
-          if (n >= T) number = fused(moved, load(outside[n - T] + k), number);
+          if (n >= T) number = fma(moved, load(outside[n - T] + k), number);
           store(outside[n] + k, number);
         }
       }
@@ -267,9 +267,9 @@ class BackwardStrip {
         const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
         Vec t_arrived;
         if constexpr (tangents) {  // what comes from the columns after, from this origin
-          t_arrived = c.step * moved_down<1>(c.now[T], fused(c.change, after, t_after));
-          t_across = fused(c.change, across, t_across);
-          if (!ONE_STATE<Kind>) t_gap_after = fused(c.change, gap_after, t_gap_after);
+          t_arrived = c.step * moved_down<1>(c.now[T], fma(c.change, after, t_after));
+          t_across = fma(c.change, across, t_across);
+          if (!ONE_STATE<Kind>) t_gap_after = fma(c.change, gap_after, t_gap_after);
           t_after = c.now[T];
         }
         after = x;
@@ -280,9 +280,9 @@ class BackwardStrip {
           if constexpr (Kind::end == End::anywhere) begun += c.end;
           if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : splat(0);
           const Vec below = c.now[1];
-          b = scanned<false>(c.scan, fused(gap, below, begun), across);
+          b = scanned<false>(c.scan, fma(gap, below, begun), across);
           if constexpr (tangents) {
-            Vec t_own = fused(gap, c.now[T + 1], t_arrived);
+            Vec t_own = fma(gap, c.now[T + 1], t_arrived);
             if constexpr (Kind::end == End::anywhere) t_own += c.apart;
             if constexpr (Kind::end == End::last && is_last) t_own += i == end_row ? c.apart : splat(0);
             t_b = scanned<false>(c.scan, t_own, t_across);
@@ -290,35 +290,35 @@ class BackwardStrip {
           }
           c.now[1] = b;
           if constexpr (gradients) {
-            const Vec onwards = fused(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
+            const Vec onwards = fma(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
             gap_after = b;
-            of_up[0] = fused(own[K::across], c.share.times(onwards), of_up[0]);
+            of_up[0] = fma(own[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
           const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>(),
                     open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
                     extend = o.template weights<From::up, DOWN<Kind>>();
           const Vec down = c.now[1];
-          const Vec gap = scanned<false>(c.scan, fused(turn, down, arrived), across);
+          const Vec gap = scanned<false>(c.scan, fma(turn, down, arrived), across);
           const Vec next = c.step * moved_down<1>(gap, gap_after);  // gaps along the row, of the cell after
           gap_after = gap;
-          b = fused(open, next, fused(open_down, down, arrived));
-          c.now[1] = fused(back, next, fused(extend, down, arrived));
+          b = fma(open, next, fma(open_down, down, arrived));
+          c.now[1] = fma(back, next, fma(extend, down, arrived));
           c.level = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
-            const Vec t_gap = scanned<false>(c.scan, fused(turn, t_down, t_arrived), t_across);
+            const Vec t_gap = scanned<false>(c.scan, fma(turn, t_down, t_arrived), t_across);
             const Vec t_next = c.step * moved_down<1>(t_gap, t_gap_after);
             t_gap_after = t_gap;
-            t_b = fused(open, t_next, fused(open_down, t_down, t_arrived));
-            c.now[T + 1] = fused(back, t_next, fused(extend, t_down, t_arrived));
+            t_b = fma(open, t_next, fma(open_down, t_down, t_arrived));
+            c.now[T + 1] = fma(back, t_next, fma(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
-            const Vec states[] = {fused(w, c.one, matched), own[K::across], own[K::down]};
+            const Vec states[] = {fma(w, c.one, matched), own[K::across], own[K::down]};
             const Vec to_right = c.share.times(next), to_below = c.share.times(down);
             for (int s = 0; s < 3; ++s) {
-              of_left[s] = fused(states[s], to_right, of_left[s]);
-              of_up[s] = fused(states[s], to_below, of_up[s]);
+              of_left[s] = fma(states[s], to_right, of_left[s]);
+              of_up[s] = fma(states[s], to_below, of_up[s]);
             }
           }
         }
@@ -326,11 +326,11 @@ class BackwardStrip {
         constexpr bool ends_apart = Kind::end == End::after_match;
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
-        if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+        if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
         const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
-          similarity = fused(p, max_of(strip.part<is_last>(row, v, 0), splat(FORBIDDEN)), similarity);
+          similarity = fma(p, max_of(strip.part<is_last>(row, v, 0), splat(FORBIDDEN)), similarity);
         }
         if constexpr (has_places) {
           const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);

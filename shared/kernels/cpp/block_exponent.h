@@ -115,26 +115,26 @@ class MatchWeight {
     if constexpr (IS_FLOAT) {
       // 2^(k / 32) from a table in two registers, 2^f of the rest with |f| <= 1/64 by a polynomial
       const Vec to_32nds = splat(Real(393216));  // 1.5 * 2^18: its last bit is 1/32
-      const Vec shifted = fused(s, scale_, to_32nds), whole = shifted - to_32nds, f = fused(s, scale_, -whole);
+      const Vec shifted = fma(s, scale_, to_32nds), whole = shifted - to_32nds, f = fma(s, scale_, -whole);
       const __m512 low = _mm512_load_ps(POWERS_OF_2), high = _mm512_load_ps(POWERS_OF_2 + 16);
       const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), low, (__m512i)shifted, high);
-      const Vec w = scaled(fused(t * f, polynomial(f, 0.24022651, 0.69314718), t), whole);
+      const Vec w = scaled(fma(t * f, polynomial(f, 0.24022651, 0.69314718), t), whole);
       return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
     }
     if constexpr (!IS_FLOAT) {
       // likewise 2^(k / 16), and |f| <= 1/32
       const Vec to_16ths = splat(Real(0x1.8p48));  // its last bit is 1/16
-      const Vec shifted = fused(s, scale_, to_16ths), whole = shifted - to_16ths, f = fused(s, scale_, -whole);
+      const Vec shifted = fma(s, scale_, to_16ths), whole = shifted - to_16ths, f = fma(s, scale_, -whole);
       const __m512d low = _mm512_load_pd(DOUBLE_POWERS_OF_2), high = _mm512_load_pd(DOUBLE_POWERS_OF_2 + 8);
       const Vec t = (Vec)_mm512_maskz_permutex2var_pd(__mmask8(-1), low, (__m512i)shifted, high);
       const Vec p = polynomial(f, 0.000015252733804059840280, 0.00015403530393381609954, 0.0013333558146428443423,
                                0.0096181291076284771620, 0.055504108664821579953, 0.24022650695910071233,
                                0.69314718055994530942);
-      const Vec w = scaled(fused(t * f, p, t), whole);
+      const Vec w = scaled(fma(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_pd(_mm512_cmp_pd_mask((__m512d)s, (__m512d)least_, _CMP_NLE_UQ), (__m512d)w);
     }
 #endif
-    const Vec whole = rounded_product(s, scale_), part = fused(s, scale_, -whole);
+    const Vec whole = rounded_product(s, scale_), part = fma(s, scale_, -whole);
     const Vec w = scaled(power_of_fraction(part), min_of(splat(BIAS + 1), whole));
     return s <= least_ ? splat(0) : w;
   }
@@ -170,11 +170,11 @@ INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
   constexpr int last = upwards ? LANES - 1 : 0;
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
-    own = fused(scan.step[k], upwards ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
+    own = fma(scan.step[k], upwards ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
   });
-  const Vec x = fused(scan.from_outside, outside, own);
+  const Vec x = fma(scan.from_outside, outside, own);
   const Vec step = of_row ? broadcast_lane<last>(scan.from_outside) : splat(scan.from_outside[last]);
-  outside = fused(step, outside, broadcast_lane<last>(own));
+  outside = fma(step, outside, broadcast_lane<last>(own));
   return x;
 }
 

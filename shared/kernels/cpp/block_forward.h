@@ -58,7 +58,7 @@ struct Ends {
     const Power old = Power::of(unit - new_unit), own = Power::of(its_unit - new_unit);
     if constexpr (tangents) {
       const Vec new_origin = new_unit > unit ? its_origin : origin;
-      t_m = old.times(fused(origin - new_origin, m, t_m)) + own.times(fused(its_origin - new_origin, more, t_more));
+      t_m = old.times(fma(origin - new_origin, m, t_m)) + own.times(fma(its_origin - new_origin, more, t_more));
       origin = new_origin;
     }
     m = old.times(m) + own.times(more);
@@ -187,7 +187,7 @@ class ForwardStrip {
         if constexpr (tangents) moved = load_some(left->origin + first + k, count, 0) - columns[0].origin;
         for (int n = 0; n < Columns::passed; ++n) {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
-          if (n >= Columns::t_passed) number = fused(moved, load(outside[n - Columns::t_passed] + k), number);
+          if (n >= Columns::t_passed) number = fma(moved, load(outside[n - Columns::t_passed] + k), number);
           store(outside[n] + k, number);
           // the step to this column from one in which the number, or a start, is 2^LEVEL units
           const Vec worth = Kind::local ? max_of(number, one) : number;
@@ -234,33 +234,33 @@ class ForwardStrip {
         const Vec w = to[v * size + w_at], above = c.now[0];
         const Vec diagonal = moved_up<1>(above, before);
         if constexpr (tangents) {  // what comes from the columns before, from this origin
-          t_before = fused(c.change, before, t_before);
-          t_across = fused(c.change, across, t_across);
-          if (!ONE_STATE<Kind>) t_message = fused(c.change, message, t_message);
+          t_before = fma(c.change, before, t_before);
+          t_across = fma(c.change, across, t_across);
+          if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
         }
         before = above;
         // the match: what it continues, and with the start. w and the step are multiplied first: the step alone may round
         // to 0 what, times a large w, is an end that counts
-        const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
+        const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
         constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;
-        const Vec begun = starts_apart ? fused(w, c.one, matched) : matched;
+        const Vec begun = starts_apart ? fma(w, c.one, matched) : matched;
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
           const Vec t_above = c.now[Columns::tangent];
           const Vec t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
-          t_matched = Kind::end == End::anywhere ? fused(w, fused(c.step, t_diagonal, c.apart), t_w * continued)
-                                                 : fused(w_step, t_diagonal, t_w * c.step * diagonal);
-          t_begun = starts_apart ? fused(w, c.apart, fused(t_w, c.one, t_matched)) : t_matched;
+          t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.apart), t_w * continued)
+                                                 : fma(w_step, t_diagonal, t_w * c.step * diagonal);
+          t_begun = starts_apart ? fma(w, c.apart, fma(t_w, c.one, t_matched)) : t_matched;
         }
         Vec sum, t_sum;
         if constexpr (ONE_STATE<Kind>) {
           const Vec gap = o.template weights<From::up, 0>();
-          sum = scanned<true>(c.scan, fused(gap, above, begun), across);
+          sum = scanned<true>(c.scan, fma(gap, above, begun), across);
           if constexpr (tangents) {
-            t_sum = scanned<true>(c.scan, fused(gap, c.now[Columns::tangent], t_begun), t_across);
+            t_sum = scanned<true>(c.scan, fma(gap, c.now[Columns::tangent], t_begun), t_across);
           }
           c.now[0] = sum;
           if constexpr (tangents) c.now[1] = t_sum;
@@ -268,14 +268,14 @@ class ForwardStrip {
         } else {
           const Vec down = c.now[1];
           const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>();
-          const Vec handed = fused(open, begun, back * down), arrived = c.step * moved_up<1>(handed, message);
+          const Vec handed = fma(open, begun, back * down), arrived = c.step * moved_up<1>(handed, message);
           const Vec gap = scanned<true>(c.scan, arrived, across);  // the state of gaps along the row
           message = handed;
           sum = begun + (gap + down);
           const Vec open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
                     extend = o.template weights<From::up, DOWN<Kind>>();
           c.now[0] = sum;
-          c.now[1] = fused(open_down, begun, fused(turn, gap, extend * down));
+          c.now[1] = fma(open_down, begun, fma(turn, gap, extend * down));
           if constexpr (recording && pass == Pass::gradients) {
             to[v * K::size + K::across] = gap;
             to[v * K::size + K::down] = down;
@@ -283,18 +283,18 @@ class ForwardStrip {
           Vec t_handed, t_gap;
           if constexpr (tangents) {
             const Vec t_down = c.now[3];
-            t_handed = fused(open, t_begun, back * t_down);
+            t_handed = fma(open, t_begun, back * t_down);
             t_gap = scanned<true>(c.scan, c.step * moved_up<1>(t_handed, t_message), t_across);
             t_message = t_handed;
             t_sum = t_begun + (t_gap + t_down);
             c.now[2] = t_sum;
-            c.now[3] = fused(open_down, t_begun, fused(turn, t_gap, extend * t_down));
+            c.now[3] = fma(open_down, t_begun, fma(turn, t_gap, extend * t_down));
           }
           if constexpr (is_last) {
             if (right) {
               const Vec further = o.template weights<From::left, ACROSS<Kind>>();
-              right->numbers[1][first + k + 1] = fused(further, gap, handed)[LANES - 1];
-              if constexpr (tangents) right->numbers[3][first + k + 1] = fused(further, t_gap, t_handed)[LANES - 1];
+              right->numbers[1][first + k + 1] = fma(further, gap, handed)[LANES - 1];
+              if constexpr (tangents) right->numbers[3][first + k + 1] = fma(further, t_gap, t_handed)[LANES - 1];
             }
           }
         }

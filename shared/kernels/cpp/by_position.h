@@ -74,16 +74,16 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       const Vec *own = to + v * size;
       const Vec w = own[w_at], above = c.state(), diagonal = moved_up<1>(above, before);
       if constexpr (tangents) {  // what comes from the columns before, from this origin
-        t_before = fused(c.change, before, t_before);
-        t_across = fused(c.change, across, t_across);
-        if (!ONE_STATE<Kind>) t_message = fused(c.change, message, t_message);
-        if (!ONE_STATE<Kind> && back_extends) t_down_before = fused(c.change, down_before, t_down_before);
+        t_before = fma(c.change, before, t_before);
+        t_across = fma(c.change, across, t_across);
+        if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
+        if (!ONE_STATE<Kind> && back_extends) t_down_before = fma(c.change, down_before, t_down_before);
       }
       before = above;
-      const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
+      const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
       const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
       constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;
-      const Vec begun = starts_apart ? fused(w, c.one, matched) : matched;
+      const Vec begun = starts_apart ? fma(w, c.one, matched) : matched;
       Vec t_matched, t_begun;
       if constexpr (tangents) {
         const Vec t_w = own[t_w_at];
@@ -91,9 +91,9 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         if constexpr (Columns::two_parts) t_above += c.now[Columns::tangent + 1];
         const Vec t_diagonal = moved_up<1>(t_above, t_before);
         t_before = t_above;
-        t_matched = Kind::end == End::anywhere ? fused(w, fused(c.step, t_diagonal, c.apart), t_w * continued)
-                                               : fused(w_step, t_diagonal, t_w * c.step * diagonal);
-        t_begun = starts_apart ? fused(w, c.apart, fused(t_w, c.one, t_matched)) : t_matched;
+        t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.apart), t_w * continued)
+                                               : fma(w_step, t_diagonal, t_w * c.step * diagonal);
+        t_begun = starts_apart ? fma(w, c.apart, fma(t_w, c.one, t_matched)) : t_matched;
       }
       constexpr bool keeps_steps = recording && pass == Pass::gradients;
       Vec *stepped = to + v * size + (keeps_steps ? K::stepped : 0);
@@ -101,23 +101,23 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       if constexpr (ONE_STATE<Kind>) {
         const Vec gap = own[gap_at];
         const Scan scan = scan_of<true>(c.step * gap);
-        sum = scanned<true, true>(scan, fused(gap, above, begun), across);
+        sum = scanned<true, true>(scan, fma(gap, above, begun), across);
         if constexpr (tangents) {
-          t_sum = scanned<true, true>(scan, fused(gap, c.now[1], t_begun), t_across);
+          t_sum = scanned<true, true>(scan, fma(gap, c.now[1], t_begun), t_across);
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
         if constexpr (keeps_steps) stepped[0] = max_of(sum - begun, splat(0));
       } else {
         const Vec open = own[gap_at], extend = own[gap_at + 1];
-        const Vec down = fused(open, c.now[0], extend * c.now[1]);
+        const Vec down = fma(open, c.now[0], extend * c.now[1]);
         if constexpr (keeps_steps) stepped[1] = open * c.now[0], stepped[3] = extend * c.now[1];
-        handed[0] = fused(back_is_open, down, begun);
+        handed[0] = fma(back_is_open, down, begun);
         const Vec step_open = c.step * open;
         const Scan scan = scan_of<true>(c.step * extend);
         Vec arrived = step_open * moved_up<1>(handed[0], message);
         if constexpr (keeps_steps) stepped[0] = arrived;
-        if (back_extends) arrived = fused(scan.step[0], moved_up<1>(down, down_before), arrived);
+        if (back_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
         if constexpr (keeps_steps) stepped[2] = max_of(gap - stepped[0], splat(0));
         const Vec free = begun + gap, rest = gap + down;
@@ -128,10 +128,10 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         message = handed[0], down_before = down;
         handed[1] = back_extends ? rest : gap;
         if constexpr (tangents) {
-          const Vec t_down = fused(open, c.now[2], extend * c.now[3]);
-          t_handed[0] = fused(back_is_open, t_down, t_begun);
+          const Vec t_down = fma(open, c.now[2], extend * c.now[3]);
+          t_handed[0] = fma(back_is_open, t_down, t_begun);
           Vec t_arrived = step_open * moved_up<1>(t_handed[0], t_message);
-          if (back_extends) t_arrived = fused(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
+          if (back_extends) t_arrived = fma(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
           const Vec t_gap = scanned<true, true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
           t_sum = t_free + t_down;
           c.now[2] = turn_is_open ? t_free : t_begun;
@@ -227,9 +227,9 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
       Vec t_arrived;
       if constexpr (tangents) {  // what comes from the columns after, from this origin
-        t_arrived = c.step * moved_down<1>(c.now[T], fused(c.change, after, t_after));
-        t_across = fused(c.change, across, t_across);
-        if (!ONE_STATE<Kind>) t_open_after = fused(c.change, open_after, t_open_after);
+        t_arrived = c.step * moved_down<1>(c.now[T], fma(c.change, after, t_after));
+        t_across = fma(c.change, across, t_across);
+        if (!ONE_STATE<Kind>) t_open_after = fma(c.change, open_after, t_open_after);
         t_after = c.now[T];
       }
       after = x;
@@ -259,8 +259,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         open_after = to_open;
         b = next + (opened + arrived);
         c.level = b;
-        Vec down = fused(back_is_open, next, extended + arrived);
-        if (back_extends) down = fused(scan.step[0], moved_down<1>(gap, before), down);
+        Vec down = fma(back_is_open, next, extended + arrived);
+        if (back_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
         of_gap[0] = gap, of_gap[1] = down;
         if constexpr (tangents) {
@@ -269,8 +269,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           const Vec t_to_open = open * t_gap, t_next = c.step * moved_down<1>(t_to_open, t_open_after);
           t_open_after = t_to_open;
           t_b = t_next + (t_opened + t_arrived);
-          Vec t_down = fused(back_is_open, t_next, t_extended + t_arrived);
-          if (back_extends) t_down = fused(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
+          Vec t_down = fma(back_is_open, t_next, t_extended + t_arrived);
+          if (back_extends) t_down = fma(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
           c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
         }
       }
@@ -278,7 +278,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       constexpr bool ends_apart = Kind::end == End::after_match;
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
-      if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+      if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
       auto write = [&](Real *row, Vec value) {
         if constexpr (is_last) {
           store_some(row + v * LANES, strip.last, value);
@@ -291,17 +291,17 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       if constexpr (gradients) {
         const int64_t at = i * strip.pitch;
         matches += p;
-        similarity = fused(p, max_of(strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
+        similarity = fma(p, max_of(strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
         const Vec *stepped = own + K::stepped;
         Vec along = q, down = q;
         if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
         largest_q = max_of(largest_q, max_of(along, down));
         unrolled<gaps>([&](auto g) {
           Vec step = stepped[2 * g] * along;
-          if constexpr (!ONE_STATE<Kind>) step = fused(stepped[2 * g + 1], down, step);
+          if constexpr (!ONE_STATE<Kind>) step = fma(stepped[2 * g + 1], down, step);
           if constexpr (is_last) step = first_lanes(step, strip.last);
           steps[g] += step;
-          if (strip.gaps[g]) costs[g] = fused(step, strip.part<is_last>(strip.gaps[g] + at, v, 0), costs[g]);
+          if (strip.gaps[g]) costs[g] = fma(step, strip.part<is_last>(strip.gaps[g] + at, v, 0), costs[g]);
           if (d_gaps[g]) write(d_gaps[g] + at, step);
         });
         if constexpr (has_places) {

@@ -114,7 +114,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
           part_origin = m[c + 1] > most ? own(c + 1) : part_origin;
           most = max_of(most, m[c + 1]);
         });
-        unrolled<apart>([&](auto c) { part_tangent = fused(m[c], own(c) - part_origin, part_tangent); });
+        unrolled<apart>([&](auto c) { part_tangent = fma(m[c], own(c) - part_origin, part_tangent); });
       }
       ending.m = has_common ? part * common.m : part;
       ending.e = has_common ? part_top + common.e : part_top;
@@ -130,7 +130,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
           if constexpr (tangents) record[R::end_tangent(c)] = share * total->less(own);
           if constexpr (gradients) {
             Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
-            *entropy = fused(-share, bits, *entropy);
+            *entropy = fma(-share, bits, *entropy);
           }
         });
       }
@@ -161,7 +161,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         });
         unrolled<count>([&](auto c) {
           away[c] = x[c] - base;
-          mean = fused(share[c], away[c], mean);
+          mean = fma(share[c], away[c], mean);
         });
         if constexpr (recording) {
           unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (away[c] - mean); });
@@ -177,7 +177,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       Vec log2_sum = log2_of(fraction_of(sum)), bits = exponent_of(sum) + log2_sum;  // of the sum, relative to 2^top
       // log2 of m as it is, so that it can also be had from m alone, where a block begins
       result.x = has_common ? log2_of(result.m) : log2_sum;
-      unrolled<count>([&](auto c) { bits = fused(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
+      unrolled<count>([&](auto c) { bits = fma(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
       record[R::entropy(k)] = bits;
     }
 
@@ -189,7 +189,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         record[R::end(0)] = share;
         if constexpr (tangents) record[R::end_tangent(0)] = share * total->less(result.x);
         if constexpr (gradients) {
-          *entropy = fused(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
+          *entropy = fma(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
         }
       }
     }
@@ -231,14 +231,14 @@ INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Fl
   unrolled<Kind::states>([&](auto state) {
     constexpr int k = state;
     const Flow own = v.of[k];
-    if constexpr (pass == Pass::gradients) sums.entropy = fused(own.v, record[R::entropy(k)], sums.entropy);
+    if constexpr (pass == Pass::gradients) sums.entropy = fma(own.v, record[R::entropy(k)], sums.entropy);
     unrolled<Kind::counts[k]>([&](auto choice) {
       constexpr int c = choice;
       constexpr Choice what = Kind::choices[k][c];
       Vec share = record[R::share(k, c)];
       Flow part;
       part.v = own.v * share;
-      if constexpr (tangents) part.t = fused(own.t, share, own.v * record[R::share_tangent(k, c)]);
+      if constexpr (tangents) part.t = fma(own.t, share, own.v * record[R::share_tangent(k, c)]);
       if constexpr (k == 0 && Kind::end == End::after_match && c < ends<Kind>()) {
         part.v += record[R::end(c)];
         if constexpr (tangents) part.t += record[R::end_tangent(c)];

@@ -149,7 +149,7 @@ struct Origins<true> {
      numbers[which] + new_weight, which the next row continues. bits: log2 of these sums. both: add numbers[which + 1]. */
   template <int count, bool both = false>
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {
-    Vec sum = numbers[which] + new_weight, t = fused(-origin, new_weight, numbers[count + which]);
+    Vec sum = numbers[which] + new_weight, t = fma(-origin, new_weight, numbers[count + which]);
     if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
     const Vec ratio = sum > splat(0) ? t / sum : splat(0);
     // different in each lane
@@ -162,7 +162,7 @@ struct Origins<true> {
     const Vec before = origin;
     origin = before + chosen;
     const Vec moved = origin - before;
-    for (int k = 0; k < count; ++k) numbers[count + k] = fused(-moved, numbers[k], numbers[count + k]);
+    for (int k = 0; k < count; ++k) numbers[count + k] = fma(-moved, numbers[k], numbers[count + k]);
   }
 };
 

@@ -115,13 +115,14 @@ INLINE Extent extent(const Lanes &lanes, Int row) {
   return x;
 }
 
-/* Transposes LANES vectors: number i holds LANES steps of lane i before, and all lanes of step i after; and back. */
+/* One exchange of `transpose`: the second halves of a's groups of 2 * width numbers with the first halves of b's. */
 template <int width, int... k>
 INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
   Vec low = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k - width : k)...>{});
   b = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k : k + width)...>{});
   a = low;
 }
+/* Transposes LANES vectors: number i holds LANES steps of lane i before, and all lanes of step i after; and back. */
 INLINE void transpose(Vec (&v)[LANES]) {
   auto stage = [&](auto w) __attribute__((always_inline)) {
     constexpr int width = w;
@@ -249,13 +250,13 @@ INLINE Vec clean_gap(Vec gap, Mask &bad) {
 template <Pass pass>
 INLINE Value match_weight(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
-  Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
+  Vec part = fma(s, lanes.scale_low, fma(s, lanes.scale_high, -whole));
   part = min_of(max_of(part, splat(-1)), splat(1));  // NaN, of a forbidden one, becomes -1
   whole = min_of(max_of(whole, splat(-LARGEST_EXPONENT)), splat(LARGEST_EXPONENT));
   Value x{power_of_fraction(part), whole, splat(0)};
   if constexpr (pass == Pass::gradients) x.x = part;
   if constexpr (pass == Pass::tangents) {
-    Vec tangent = fused(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
+    Vec tangent = fma(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
     x.x = s > FORBIDDEN ? tangent : splat(0);
   }
   return x;
@@ -269,10 +270,10 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
     for (auto &state : states.of) state = nothing();
   } else {
     Vec whole = rounded_product(gaps, lanes.gap_part);
-    Vec part = fused(gaps, lanes.gap_part, -whole);
+    Vec part = fma(gaps, lanes.gap_part, -whole);
     part = min_of(max_of(part, splat(-1)), splat(1));
     Value &h = states.of[0];
-    h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), splat(0)};
+    h = {power_of_fraction(part), fma(gaps, lanes.gap_whole, whole), splat(0)};
     if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
     // a fraction between 1 and 2, as a cell's
     h.e += exponent_of(h.m);
@@ -314,7 +315,7 @@ INLINE void add(Ending &sum, const Ending &more) {
   if constexpr (pass == Pass::tangents) {
     const Mask higher = more.top > sum.top;
     const Vec origin = higher ? more.origin : sum.origin;
-    sum.mt = fused(sum.origin - origin, sum.m, sum.mt);
+    sum.mt = fma(sum.origin - origin, sum.m, sum.mt);
     sum.origin = origin, sum.top = higher ? more.top : sum.top;
   }
   Vec d = more.e - sum.e;
@@ -337,7 +338,7 @@ INLINE void add(Ending &sum, const Ending &more) {
   } else {
     sum.m += scaled(more.m, d);
   }
-  if constexpr (pass == Pass::tangents) sum.mt += scaled(fused(more.origin - sum.origin, more.m, more.mt), d);
+  if constexpr (pass == Pass::tangents) sum.mt += scaled(fma(more.origin - sum.origin, more.m, more.mt), d);
 }
 
 /* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
@@ -504,7 +505,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     auto replace = [&](Int at, Flow flow) {
       if constexpr (tangents) {
         Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : splat(0);
-        sums.entropy = fused(flow.t, value, sums.entropy);
+        sums.entropy = fma(flow.t, value, sums.entropy);
         t_staged[at] = flow.t;
       }
       staged[at] = flow.v;

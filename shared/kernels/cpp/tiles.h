@@ -111,8 +111,8 @@ struct GapWeight {
   explicit GapWeight(double bits) : whole(Real(std::nearbyint(bits))), part(Real(bits - std::nearbyint(bits))) {}
   void operator()(Vec gaps, Vec &m, Vec &e) const {
     const Vec more = rounded_product(gaps, splat(part));
-    m = power_of_fraction(fused(gaps, splat(part), -more));
-    e = fused(gaps, splat(whole), more);
+    m = power_of_fraction(fma(gaps, splat(part), -more));
+    e = fma(gaps, splat(whole), more);
   }
 };
 

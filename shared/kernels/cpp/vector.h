@@ -204,7 +204,7 @@ INLINE Mask lane_numbers() { return lane_numbers(EveryLane{}); }
 
 /* a * b + c. The kernels are compiled without contraction of their own, which the compiler would apply inconsistently:
    fused operations are explicit, and the same cell gives the same bits wherever it is computed. */
-INLINE Vec fused(Vec a, Vec b, Vec c) {
+INLINE Vec fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
   if constexpr (!IS_FLOAT) return (Vec)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
@@ -256,7 +256,7 @@ INLINE Vec inverse_of(Vec x) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) {
     Vec estimate = (Vec)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)x);
-    return fused(estimate, fused(-x, estimate, splat(1)), estimate);
+    return fma(estimate, fma(-x, estimate, splat(1)), estimate);
   }
 #endif
   return Real(1) / x;
@@ -265,14 +265,14 @@ INLINE Vec inverse_of(Vec x) {
 /* The nearest whole number to a * b; of large products, one that is near. */
 INLINE Vec rounded_product(Vec a, Vec b) {
   constexpr Real CENTER = SHIFTER * Real(1.5);
-  return fused(a, b, splat(CENTER)) - CENTER;
+  return fma(a, b, splat(CENTER)) - CENTER;
 }
 
 /* A polynomial in f, its highest coefficient first. */
 template <class... Coefficients>
 INLINE Vec polynomial(Vec f, double highest, Coefficients... others) {
   Vec p = splat(Real(highest));
-  ((p = fused(p, f, splat(Real(others)))), ...);
+  ((p = fma(p, f, splat(Real(others)))), ...);
   return p;
 }
 
@@ -295,8 +295,8 @@ INLINE Vec log2_of(Vec m) {
   Vec z = (m - Real(ROOT)) / (m + Real(ROOT)), y = z * z;
   constexpr int TERMS = IS_FLOAT ? 5 : 11;
   Vec series = splat(0);
-  unrolled<TERMS>([&](auto k) { series = fused(series, y, splat(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
-  return fused(z, series, splat(Real(0.5)));
+  unrolled<TERMS>([&](auto k) { series = fma(series, y, splat(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
+  return fma(z, series, splat(Real(0.5)));
 }
 
 }  // namespace alignment
