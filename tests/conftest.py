@@ -2,7 +2,6 @@
 
 import gc
 import os
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, value in KEPT.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for child processes
-    if shutil.which("c++"):  # `make test-all` has float32 as users get it
-        quick = "everything" if "not slow" in (config.getoption("markexpr") or "") else "double"
-        os.environ.setdefault("CXX", f"{shlex.quote(str(Path(__file__).with_name('quick_compiler.sh')))} {quick}")
+    if shutil.which("c++"):
+        name = "quick_compiler.sh" if "not slow" in (config.getoption("markexpr") or "") else "quick_for_double.sh"
+        os.environ.setdefault("CXX", str(Path(__file__).with_name(name)))
     # on a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces
     if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

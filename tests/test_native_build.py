@@ -197,7 +197,7 @@ def test_a_build_that_fails_gives_its_first_reason_in_a_line(source, cache):
     with pytest.raises(cpp.Absent, match=r"a source is missing: .*gone\.cpp"):
         cpp.compiled(target(source.with_name("gone.cpp")))
     for text, reason in (
-        ("int answer() { return wrong; }\n", r"^.+ cannot compile answer: .*answer\.cpp:1:.*error:.*wrong"),
+        ("int answer() { return wrong; }\n", r"^\S+ cannot compile answer: .*answer\.cpp:1:.*error:.*wrong"),
         ("#include <no_such_header.h>\n", r"no_such_header\.h"),
     ):
         source.write_text(text)

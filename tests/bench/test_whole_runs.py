@@ -278,7 +278,7 @@ def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
     assert ended.code == 0 and table["score", "JAX", "vmap"]["first call, caches empty"] == NO_ROOM
     assert table["score", "JAX", "wavefront"]["median"]  # the first rung whatever the budget
     with monkeypatch.context() as patch:  # room for the first call, not for a new shape
-        patch.setattr(first_calls, "_MOMENTS", 0.0)
+        patch.setattr(first_calls, "_NEW_SHAPES_SECONDS", 0.0)
         patch.setattr(first_calls, "_NEW_SHAPES_SHARE", 0.0)
         patch.setattr(timed_calls, "_FIRST_CALLS_SHARE", 0.0)
         patch.setattr(first_calls, "CHEAP_FIRST_CALL", 0.0)
