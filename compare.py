@@ -39,7 +39,7 @@ from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.plan import Plan
-from shared.bench.run.progress import Lines, print_error
+from shared.bench.run.progress import Progress, print_error
 from shared.bench.run.protocol import measure
 from shared.bench.units import minutes_text
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
@@ -144,7 +144,7 @@ def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         question = QUESTIONS[record.settings.question]
-        progress = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
+        progress = Progress(lambda record: next(map(console_table, question.answer(record).tables), None))
         with contextlib.closing(progress):
             measure(question.plan(record.settings), record, progress, keep)
     except (CannotMeasure, *_BAD_INPUT):
@@ -167,7 +167,7 @@ def _show(shown: Sequence[tuple[Record, Report]], request: Request) -> int:
     problems = write_reports(request.report, request.markdown, reports, warnings, machines)
     code = max(map(_fail, problems), default=0)
     parts = [*map(wrapped, warnings), *map(console_table, machines), *map(console_text, reports)]
-    print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
+    print("\n\n\n".join(parts))  # last, because it fails if the reader of a pipe has gone
     return code
 
 
@@ -191,7 +191,7 @@ def _list(settings: Settings) -> int:
             print(f"  {name:<15} {text}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         plan, made = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
-        run = Run(plan, made, Lines(lambda _: None), lambda: None, Path(folder))
+        run = Run(plan, made, Progress(lambda _: None), lambda: None, Path(folder))
         try:
             workers, missing = run.start_frameworks()
         finally:

@@ -26,9 +26,9 @@ def best_alignment(
     """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
 
     Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
-    up to 2^24. Ties are broken in a fixed order, from the end backwards: the end with the lowest row, then column; in
-    each cell, a start before the diagonal, the left and the cell above; with an affine gap, a match before a gap along
-    the row and a gap along the column.
+    up to 2^24. Ties are broken in a fixed order, from the end backwards: the end in the first row, there in the first
+    column; in each cell first a start, then the diagonal, the left, the cell above; with an affine gap first a match,
+    then a gap along the row, then one along the column.
 
     Args:
         function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or

@@ -15,7 +15,7 @@ from shared.alignments import ALIGNMENTS
 from shared.backends import GAPS_BY_POSITION
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Facts
+from shared.bench.record import InputFacts
 from shared.problems import PROBLEMS, Verdict, alignment_inputs
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
@@ -143,7 +143,7 @@ def test_gaps_by_position_are_drawn_around_the_parameter():
     for one, gap in zip(inputs.arguments("hvp")[3:], inputs.gaps.values(), strict=True):
         assert one is gap
     other = replace(inputs, gaps={name: gap + 1 for name, gap in inputs.gaps.items()})
-    assert Facts.of(inputs).sha256 != Facts.of(other).sha256
+    assert InputFacts.of(inputs).sha256 != InputFacts.of(other).sha256
     assert {gap.shape for gap in inputs.resized(1).gaps.values()} == {(3, 4, 4)}
     assert GAPS_BY_POSITION not in PROBLEMS["free_gap"].arguments
 

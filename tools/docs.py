@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.alignments import ALIGNMENTS
 from shared.bench.analysis.diagnostics import drifts
-from shared.bench.analysis.verdict import FIRST, WRITTEN, Comparison, comparisons, decided_on_device
+from shared.bench.analysis.verdict import FIRST_ROW, HOW_WRITTEN, Comparison, comparisons, decided_on_device
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import Estimate, drift
 from shared.bench.measure import measured_code
@@ -126,7 +126,11 @@ def _widths(ratios: list[Estimate]) -> str:
 _GRADIENT, _SECOND = "marginals", "hvp"
 _WORDS = {_GRADIENT: "gradient", _SECOND: "second derivatives"}
 # no second derivatives of the loops: PyTorch's compiled one has none
-_ROWS = ((FIRST, _GRADIENT), ("vmap", _GRADIENT), *((row, name) for row in ("wavefront", "fused") for name in _WORDS))
+_ROWS = (
+    (FIRST_ROW, _GRADIENT),
+    ("vmap", _GRADIENT),
+    *((row, name) for row in ("wavefront", "fused") for name in _WORDS),
+)
 
 
 def headline(folder: Path) -> str:
@@ -136,7 +140,7 @@ def headline(folder: Path) -> str:
     on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
     rows = [
         (
-            WRITTEN[row] + f"\n({row})" * (row != FIRST),
+            HOW_WRITTEN[row] + f"\n({row})" * (row != FIRST_ROW),
             _WORDS[pass_name],
             *(_cell(device.get((row, pass_name), [])) for device in (on_cpu, on_gpu)),
         )
@@ -187,7 +191,7 @@ def _by_size(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         if record.settings.question == "growth" and record.settings.problem in ALIGNMENTS:
             statements = dict(crossovers(record))
-            for row, words in WRITTEN.items():
+            for row, words in HOW_WRITTEN.items():
                 text = statements.get(f"{_GRADIENT}, {row}", "")
                 if all(name in text for name in FRAMEWORKS.values()):
                     yield f"{words}: {text.partition(' (asked')[0]}"

@@ -25,7 +25,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result, now
 from shared.bench.report.tables import Answer
 from shared.bench.run.plan import WorkerStart
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Progress
 from shared.bench.run.protocol import measure
 from shared.bench.units import ratio_interval
 from shared.file_writing import write_atomically
@@ -110,7 +110,7 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
         input="random", variants=test.variants, budget=test.budget, threads=len(usable_cores()), seed=seed
     )
     record = Record("python -m tools.validate_protocol", settings)
-    with contextlib.closing(Lines()) as progress:
+    with contextlib.closing(Progress()) as progress:
         progress.say(f"{f'power test, {test.slowdown:.0%}' if test.slowdown else 'A/A test'}, seed {seed}")
         measure(Validation(test.slowdown).plan(settings), record, progress, lambda: None)
     wrong = [f"{result.case.title}: {result.reason}" for result in record.results if not result.measured]

@@ -5,9 +5,9 @@
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
     scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
 
-With variant="auto" every function works under autograd, torch.func.grad, torch.func.jvp and torch.func.vmap, and can be
-differentiated twice. The variants with the scan operator work under autograd, to first order.
-"""
+With variant="auto" every score works under autograd, torch.func.grad, torch.func.jvp and torch.func.vmap, and can be
+differentiated twice. A best alignment has no derivative. The variants with the scan operator work under autograd, to
+first order."""
 
 try:
     from torch_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine

@@ -160,7 +160,7 @@ def _by_sweep(
 
 
 def _warn(reason: str, similarity: Any) -> None:
-    # elsewhere nothing that the user could install would help
+    # for a tensor on any other device, nothing that the user could install would help
     if not isinstance(similarity, Tensor) or similarity.device.type in ("cpu", "cuda"):
         _warn_at_once(reason)
 

@@ -116,8 +116,8 @@ def pass_function(
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
     lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path" is the matches of the
     best alignments. The compiler does not trace through autograd's call: it compiles the score, and with it the
-    backward that the marginals then run. dynamic: torch.compile's default, which compiles a size that has changed once
-    more, as a variable. gaps: given as arrays after all others.
+    backward that the marginals then run. dynamic: torch.compile's default: when a size
+    changes, it compiles once more, with that size as a variable. gaps: given as arrays after all others.
     """
     function = compile_function(score, dynamic=None if dynamic else False) if compiled else score
     call = {
@@ -241,8 +241,8 @@ def compiler_cache(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compile_times() -> Iterator[CompileTimes]:
-    """Seconds that go into tracing (Dynamo) and compiling (AOTAutograd and inductor) inside, and the graphs that Dynamo
-    has them compile; known when it ends."""
+    """Seconds that go into tracing (Dynamo) and compiling (AOTAutograd and inductor) inside, and how many
+    graphs Dynamo gives them to compile; known when the context ends."""
     before, graphs = _compiler_totals(), _compiled_graphs()
     times = CompileTimes()
     try:

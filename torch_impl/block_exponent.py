@@ -1,6 +1,6 @@
 """Alignments of one state with block exponents: products and sums in place of logarithms.
 
-A step of the wavefront in log space takes three times log(e^a + e^b) for each cell. With weights H = exp(h / T),
+A step of the wavefront in log space computes log(e^a + e^b) three times for each cell. With weights H = exp(h / T),
 w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One power of two 2^e
 for each pair and position keeps weights in range, renewed every BLOCK anti-diagonals from the last state:
 
@@ -202,7 +202,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 1 inside lengths, 0 beyond; None or positions left out: all inside."""
+        """Mask (BLOCK, some first positions, batch): 1 inside lengths, else 0. All others are inside; None: all."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 

@@ -11,9 +11,10 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: where there is one,
-PyTorch binds the arguments to a signature in each call. Marginals are computed directly, not by differentiating a score
-through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with
+one, PyTorch would bind the arguments to a signature in each call. Marginals are computed directly, not by
+differentiating a score through autograd's engine. With cold caches, as after a large similarity, this saves half a
+millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
 shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
@@ -318,8 +319,8 @@ class _Product(torch.autograd.Function):
 def _tangents_of(engine: Engine, with_values: bool, *tensors: Tensor) -> Tensors:
     """The tangents of the gradients of s, values and each gap; not differentiable.
 
-    tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
-    and gaps alone, their tangents are left out, and the result is that of s alone.
+    tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction is 0 for
+    values and gaps, the gaps' tangents are left out, and only the tangent of d_s is returned.
     """
     if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or no_transform_active()):
         return _Tangents.forward(engine, with_values, *tensors)
@@ -454,7 +455,7 @@ def library_of(name: str) -> torch.library.Library:
 
 
 def register_vmap(operator: Any, library: torch.library.Library | None = None) -> None:
-    """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors.
+    """Give an operator of batches its rule for torch.func.vmap and the older vmap; PyTorch's own cannot map lists.
 
     library: that of the operator, unless PyTorch has made one for it.
     """

@@ -39,12 +39,12 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     arrays = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, np.ndarray))}
     _check(similarity, arrays)
     mesh, placements = similarity.device_mesh, similarity.placements
-    of_all = tuple(Partial() if placement.is_shard() else placement for placement in placements)
+    shared_placements = tuple(Partial() if placement.is_shard() else placement for placement in placements)
 
     def own(value: Any) -> Any:
         if value.ndim and value.placements == placements:
             return _ToLocal.apply(value, placements)
-        same: Any = _ToLocal.apply(value, of_all)
+        same: Any = _ToLocal.apply(value, shared_placements)
         if not value.ndim:
             return same
         pairs = torch.arange(len(value), device=value.device)

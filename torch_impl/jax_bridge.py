@@ -52,8 +52,8 @@ def from_jax(function: Callable[..., Any]) -> Callable[..., Any]:
         A function of the same arguments. They may be nested as in JAX (lists, tuples, dictionaries). Tensors, floats
         and arrays are traced; anything else (strings, booleans, integers) is static, so it must have a hash. The result
         has tensors in place of JAX's arrays, on the same device. Gradients are those of jax.vjp, to any order that the
-        function has, for the tensors that require one. An order that it lacks raises where it would be recorded: with
-        create_graph=True one derivative earlier.
+        function has, for the tensors that require one. Where the function lacks an order,
+        the error comes when that order would be recorded: in the derivative before it, with create_graph=True.
 
         Tensors are float32, float64, float16, bfloat16, bool or integers and keep their dtype, except that without
         JAX's 64-bit mode int64 becomes int32, as everywhere in JAX. They share memory with JAX if they are contiguous

@@ -52,7 +52,7 @@ class Ends:
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
         recurrence = batch.recurrence
-        # in the similarity's units; forbidden if it is so in them or, before, in units of the temperature
+        # in the similarity's units; LOWEST where the score is forbidden already in units of the temperature
         best_score = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
         self.empty = recurrence.is_empty(best_score, batch.lengths)
         self.impossible = torch.zeros_like(self.empty)

@@ -85,7 +85,7 @@ class Case:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """Cases that differ only in framework or label share it; they are timed next to each other."""
+        """Cases that differ only in framework, label or compilation share it; they are timed next to each other."""
         return (self.problem, self.input, self.pass_name, self.variant)
 
 

@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="compare.py",
         description="Time the same kernels in JAX and in PyTorch. A result is compared with a NumPy reference before "
-        "its time is shown;\nof many alignments on some pairs: the output says on how many.",
+        "its time is shown;\nof a large batch of alignments only some pairs are: the output says how many.",
         epilog=EPILOG,
         usage="compare.py [QUESTION ...] [OPTION ...]",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=120),
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
     frameworks = some_of("framework", FRAMEWORKS)
     add("--framework", type=frameworks, dest="frameworks", metavar="NAME[,NAME]", help="jax or torch (default both)")
-    other = "another interpreter for the workers of jax or torch; several with versions"
+    other = "another interpreter for the workers of jax or torch; the question versions takes several"
     add("--python", type=named, action="append", dest="pythons", metavar="NAME=PATH", help=other)
     add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
     add("--memory", type=memory, metavar="SIZE", help="that the largest batch has to fit into, such as 2GB or 512MiB")
-    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
+    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (default; in threads both) or float64")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 
     add = parser.add_argument_group("parameters of problems; see --list").add_argument
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
-    workers = f"fresh processes that time each case (default at least {LEAST_WORKERS}, until precise; some from 3)"
+    workers = f"fresh processes that time each case (default {LEAST_WORKERS} or more; in some questions 3)"
     add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)

@@ -4,8 +4,8 @@ Calls are timed in blocks: one case, one round of one worker process. They share
 of a worker share its memory layout, which makes a process a percent faster or slower for as long as it lives. Only
 whole workers are independent. So each contributes one value, the median of the logarithms of its rounds.
 
-How far such values scatter is seen only roughly in a few workers, so it is also expected, from how far the rounds of a
-worker scatter: 1 % for the process itself, and the standard error of the median of its rounds. The expectation counts
+A few workers show only roughly how far such values scatter, so there is also an expectation: 1 % for the process
+itself, plus the standard error of the median of its rounds, from how far these scatter. The expectation counts
 as two further workers beside what is seen (a moderated t test), unless more is seen. A worker whose value is far off
 is clipped, so that one odd process does not decide.
 """
@@ -26,9 +26,9 @@ SAME = 1.03
 
 # as logarithms: the scatter between processes of the same code, beyond that of their rounds; the scatter of rounds that
 # is assumed where fewer than _LEAST_DEVIATIONS deviations are there to estimate it
-_PROCESS, _ROUNDS, _LEAST_DEVIATIONS = 0.01, 0.1, 6
+_PROCESS_SCATTER, _ROUND_SCATTER, _LEAST_DEVIATIONS = 0.01, 0.1, 6
 # of normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / deviation
-_OF_MEDIAN_DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
+_MEDIAN_DEVIATION_TO_SIGMA, _ERROR_OF_MEDIAN = 1.4826, 1.2533
 # how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
 _PRIOR, _CLIP = 2, 3.0
 
@@ -62,7 +62,7 @@ class Estimate(NamedTuple):
     low: float
     high: float
     processes: int = LEAST_PROCESSES  # that it comes from; a fitted model counts as enough
-    has_interval: bool = True  # False for a few rounds of one process: low and high are what is usual elsewhere
+    has_interval: bool = True  # False for a few rounds of one process: low and high then come from an assumed scatter
 
     @property
     def relative_half_width(self) -> float:
@@ -100,7 +100,7 @@ def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Esti
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
     """
     ratios = paired_ratios(numerator, denominator)
-    return _interval(_moderated(ratios)) if ratios else time_quotient(numerator, denominator)
+    return _interval(_moderated(ratios)) if ratios else unpaired_ratio(numerator, denominator)
 
 
 def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> tuple[tuple[float, ...], ...]:
@@ -109,12 +109,12 @@ def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> t
     return _by_worker({key: over[key] / under[key] for key in over if key in under})
 
 
-def mean_over_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
+def mean_over_processes(values: Sequence[float], scatter: float = _ROUND_SCATTER) -> Estimate:
     """Geometric mean of a number that each process has once. scatter: usual among them, as a logarithm."""
     return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 
-def time_quotient(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
+def unpaired_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
     """Time of a case over another's, rounds unpaired; the interval leaves out changes of the machine between runs."""
     over, under = (_moderated(_by_worker(_round_medians(side))) for side in (numerator, denominator))
     variances = over.error**2, under.error**2
@@ -148,17 +148,17 @@ class _Mean(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _moderated(workers: tuple[tuple[float, ...], ...], usual: float = _ROUNDS) -> _Mean:
+def _moderated(workers: tuple[tuple[float, ...], ...], usual: float = _ROUND_SCATTER) -> _Mean:
     """The mean over workers, each with the values of its rounds, at least one. usual: the scatter of rounds."""
     rounds = [np.log(values) for values in workers]
     values, count = np.array([median(logs) for logs in rounds]), len(rounds)
     # a worker's smallest deviation says nothing: its median is one of its rounds, or between two
     deviations = [far for logs, value in zip(rounds, values, strict=True) for far in sorted(abs(logs - value))[1:]]
     is_known = len(deviations) >= _LEAST_DEVIATIONS
-    scatter = _OF_MEDIAN_DEVIATION * median(deviations) if is_known else usual
-    expected = _PROCESS + _OF_MEDIAN * scatter * math.sqrt(np.mean([1 / len(logs) for logs in rounds]))
+    scatter = _MEDIAN_DEVIATION_TO_SIGMA * median(deviations) if is_known else usual
+    expected = _PROCESS_SCATTER + _ERROR_OF_MEDIAN * scatter * math.sqrt(np.mean([1 / len(logs) for logs in rounds]))
     middle = median(values)
-    seen = _OF_MEDIAN_DEVIATION * median(abs(values - middle))
+    seen = _MEDIAN_DEVIATION_TO_SIGMA * median(abs(values - middle))
     limit = _CLIP * math.sqrt((_PRIOR * expected**2 + count * seen**2) / (_PRIOR + count))
     values = np.clip(values, middle - limit, middle + limit)
     degrees, squares = _PRIOR + count - 1, float(((values - values.mean()) ** 2).sum())

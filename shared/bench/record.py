@@ -33,7 +33,7 @@ class UnreadableRecord(Exception):
 
 
 @dataclass(frozen=True)
-class Facts:
+class InputFacts:
     """An input without its arrays."""
 
     text: str
@@ -46,7 +46,7 @@ class Facts:
     by_device_time: bool = False  # whether frameworks are compared by the accelerator's time, not by wall time
 
     @classmethod
-    def of(cls, inputs: Inputs) -> "Facts":
+    def of(cls, inputs: Inputs) -> "InputFacts":
         """Describe an input."""
         sha256 = hashlib.sha256(b"".join(array.tobytes() for array in inputs.hashed)).hexdigest()
         facts = inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options
@@ -165,7 +165,7 @@ class Record:
     settings: Settings
     started: str | None = None  # ISO 8601, UTC
     finished: str | None = None  # None: not yet, or interrupted
-    inputs: dict[str, Facts] = field(default_factory=dict)
+    inputs: dict[str, InputFacts] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # framework -> why it was not measured
     absent: list[Absence] = field(default_factory=list)
@@ -218,8 +218,8 @@ class Record:
 
     @property
     def cores_busy_with_others(self) -> float | None:
-        """Cores that other programs kept busy on average while rounds were timed; None where it is not known to a
-        tenth, because the system counts in hundredths of a second, and the entries are short."""
+        """Cores that other programs kept busy on average while rounds were timed; None where the
+        entries are too short to know it to a tenth of a core: the system counts in hundredths of a second."""
         measured = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
         seconds = sum(seconds for seconds, _ in measured)
         return sum(others for _, others in measured) / seconds if seconds > 0.2 * len(measured) else None

@@ -11,7 +11,7 @@ from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block
 from shared.bench.measure.measured_code import hashes
 from shared.bench.questions.question import Question
-from shared.bench.record import Facts, FirstCall, Gate, Record, Result
+from shared.bench.record import FirstCall, Gate, InputFacts, Record, Result
 from shared.bench.run.plan import Plan
 from shared.problems.alignment_inputs import AlignmentInputs
 
@@ -65,10 +65,10 @@ def ended(case: Case, status: str, reason: str, **others: Any) -> Result:
     return Result(case, status, reason, **others)
 
 
-def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> Facts:
+def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> InputFacts:
     """The facts of an input that is all zeros."""
     zeros = np.zeros(shape, np.float32)
-    return Facts.of(AlignmentInputs(text, zeros, None, parameters={"gap": -1.0}, options={"end": "any"}))
+    return InputFacts.of(AlignmentInputs(text, zeros, None, parameters={"gap": -1.0}, options={"end": "any"}))
 
 
 def record(

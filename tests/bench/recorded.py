@@ -10,7 +10,7 @@ from hand_made import case, ended
 
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.estimates import Block
-from shared.bench.record import Facts, FirstCall, Gate, Record, ReferenceTime, Result
+from shared.bench.record import FirstCall, Gate, InputFacts, Record, ReferenceTime, Result
 
 # special characters of HTML and Markdown
 HOSTILE = "<script>alert(1)</script> & \"x\" $a_b$ | * ` \\ [y](z) &lt; 'q'"
@@ -102,7 +102,7 @@ def growth() -> Record:
     for size in sizes:
         pairs, rows, cols = size
         name, work = f"{pairs}x{rows}x{cols}", pairs * rows * cols
-        inputs[name] = Facts(f"{pairs} pairs of {rows} x {cols}", size, pairs, work, {}, {}, "5f" * 32)
+        inputs[name] = InputFacts(f"{pairs} pairs of {rows} x {cols}", size, pairs, work, {}, {}, "5f" * 32)
         results += _measured(name, scale=(100 + 10 * (rows + cols) + work) / 2e4)
     settings = Settings("growth", input="random", sizes=sizes)
     return hand_made.record(*results, settings=settings, inputs=inputs, resumed_by=["python compare.py --resume"])
@@ -129,7 +129,7 @@ def learning() -> Record:
         *learned("jax", cold=10.0, warm=1.0),
         *learned("torch", cold=7.0, warm=5.0),
         settings=Settings("learning", problem="learn_alignment", passes=("train", "step"), arguments={"seeds": 3}),
-        inputs={"data": Facts("3 families", (3, 9, 80), None, 300, {}, options, "5f" * 32)},
+        inputs={"data": InputFacts("3 families", (3, 9, 80), None, 300, {}, options, "5f" * 32)},
         auto={"jax": "fused", "torch": "fused"},
         code_lines={"jax": {"fused": 192}, "torch": {"fused": 163}},
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Absence, Settings
-from shared.bench.estimates import Block, Estimate, break_even, drift, median_time, time_quotient, time_ratio
+from shared.bench.estimates import Block, Estimate, break_even, drift, median_time, time_ratio, unpaired_ratio
 from shared.bench.record import Gate, Generation, Record, Result
 from shared.bench.units import bytes_text, duration, figures, interval_text, minutes_text, ratio_text, rough_text
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
@@ -47,7 +47,7 @@ def test_a_quotient_of_two_runs_has_few_false_positives_and_finds_large_differen
     generator = np.random.default_rng(3)
 
     def quotients(ratio: float) -> list[Estimate]:
-        return [time_quotient(noisy(generator, ratio, 5)[0], noisy(generator, 1.0, 5)[0]) for _ in range(100)]
+        return [unpaired_ratio(noisy(generator, ratio, 5)[0], noisy(generator, 1.0, 5)[0]) for _ in range(100)]
 
     assert sum(ratio.low <= 1 <= ratio.high for ratio in quotients(1.0)) >= 90
     assert sum(ratio.low > 1 for ratio in quotients(1.3)) >= 95
@@ -72,7 +72,7 @@ def test_only_rounds_that_both_were_in_make_the_ratio_unless_there_are_none():
     faster = blocks([0.25], workers=3)
     assert time_ratio([*both, *more], faster) == time_ratio(both, faster)
     assert time_ratio(both, faster).value == 2.0
-    assert time_ratio(more, faster) == time_quotient(more, faster)
+    assert time_ratio(more, faster) == unpaired_ratio(more, faster)
     assert time_ratio(more, faster).value == pytest.approx(256.0)
 
 
@@ -85,7 +85,7 @@ def test_a_few_rounds_of_one_process_are_no_interval():
     assert not median_time(blocks([0.5] * 6)).has_interval
     assert median_time(blocks([0.5] * 7)).has_interval
     assert median_time(blocks([0.5], workers=2)).has_interval
-    assert not time_quotient(blocks([0.5] * 7), blocks([0.5])).has_interval
+    assert not unpaired_ratio(blocks([0.5] * 7), blocks([0.5])).has_interval
 
 
 @pytest.mark.parametrize(

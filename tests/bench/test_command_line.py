@@ -26,7 +26,7 @@ from shared.bench.cases import Settings
 from shared.bench.command_line import EPILOG, parse
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Facts, Record, Result
+from shared.bench.record import InputFacts, Record, Result
 from shared.bench.report import output_files
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked
 from shared.bench.report.report import Report
@@ -205,7 +205,7 @@ def test_a_record_of_a_users_file_is_shown_without_the_file():
     settings = Settings(problem=problem, passes=("value",), input="random")
     of = [replace(case("torch", name, "value"), problem=problem, input="data") for name in ("compiled", "eager")]
     slow = ended(of[0], "limit", "torch.compile failed: Unsupported (f(x))")
-    facts = {"data": Facts("inputs(0): float32 (3,)", (3,), None, 1, {}, {"file": problem}, "5f" * 32)}
+    facts = {"data": InputFacts("inputs(0): float32 (3,)", (3,), None, 1, {}, {"file": problem}, "5f" * 32)}
     made = hand_made.record(slow, steady(of[1], 0.25, work=1), settings=settings, inputs=facts)
     printed = console_report(made)
     table = rows(printed)

@@ -28,7 +28,7 @@ from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer
 from shared.bench.run.context import Run
 from shared.bench.run.plan import WorkerStart
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Progress
 from shared.bench.run.protocol import save_inputs
 from shared.bench.run.worker_handle import Worker
 from shared.bench.worker.case_runner import CaseRunner
@@ -166,7 +166,7 @@ def test_no_compiler_has_a_cache_with_a_space_in_its_name(tmp_path: Path):
 
 
 def run_of(settings: Settings, folder: Path) -> Run:
-    return Run(plan_of(PROCESSES, settings), Record("", settings), Lines(lambda _: None), lambda: None, folder)
+    return Run(plan_of(PROCESSES, settings), Record("", settings), Progress(lambda _: None), lambda: None, folder)
 
 
 def test_several_processes_and_both_ways_to_use_one_have_the_same_work():

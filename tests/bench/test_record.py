@@ -15,7 +15,7 @@ from hand_made import case, steady
 from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import read_record
-from shared.bench.record import SCHEMA_VERSION, Facts, Gate, Generation, Record, Result, UnreadableRecord
+from shared.bench.record import SCHEMA_VERSION, Gate, Generation, InputFacts, Record, Result, UnreadableRecord
 from shared.problems.alignment_inputs import AlignmentInputs
 
 CASE = asdict(case("jax", "vmap", input="6x7"))
@@ -122,8 +122,8 @@ def test_the_facts_of_an_input_are_what_it_holds():
         parameters={"gap": -1.0},
         options={"end": "any"},
     )
-    facts = Facts.of(inputs)
-    assert facts == Facts("two pairs", (2, 2, 3), 2, 8, {"gap": -1.0}, {"end": "any"}, facts.sha256)
+    facts = InputFacts.of(inputs)
+    assert facts == InputFacts("two pairs", (2, 2, 3), 2, 8, {"gap": -1.0}, {"end": "any"}, facts.sha256)
     for other in (replace(inputs, similarity=inputs.similarity + np.float32(2**-10)), replace(inputs, lengths=None)):
-        assert Facts.of(other).sha256 != facts.sha256
-    assert Facts.of(replace(inputs, text="other")).sha256 == facts.sha256
+        assert InputFacts.of(other).sha256 != facts.sha256
+    assert InputFacts.of(replace(inputs, text="other")).sha256 == facts.sha256

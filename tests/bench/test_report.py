@@ -211,7 +211,7 @@ def test_the_picture_has_a_point_for_each_ratio_of_pytorch_over_jax_around_the_b
         *report_of(recorded.plain()).answer.ratios,
     ]
     assert cells[1].value.value == pytest.approx(1.14, rel=0.01) and winner(cells[1].text) == "jax"
-    plots.picture(cells)
+    plots.ratio_plot(cells)
     points = [line for line in axes.lines if line.get_marker() == "o"]
     assert [float(line.get_xdata()[0]) for line in points] == [cell.value.value for cell in cells]
     blue, orange = plots.COLOURS.values()

@@ -26,7 +26,7 @@ from shared.bench.run import context, fresh_processes, progress, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded, repeat_first_calls
 from shared.bench.run.fresh_processes import Group, groups_of, measure_in_processes, time_in_processes
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Progress
 from shared.bench.run.schedule import (
     BLOCK_SECONDS,
     MOST_CALLS,
@@ -44,7 +44,7 @@ SECONDS = st.floats(1e-7, 1e3)
 
 
 def run_of(made: Record, **others: Any) -> Run:
-    return Run(plan_of(QUESTIONS[made.settings.question]), made, Lines(), lambda: None, Path(), **others)
+    return Run(plan_of(QUESTIONS[made.settings.question]), made, Progress(), lambda: None, Path(), **others)
 
 
 @pytest.fixture
@@ -513,7 +513,7 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(gone := Terminal(), "write", fails)
     for stream in (closed, gone, None):
         monkeypatch.setattr(sys, "stderr", Terminal())
-        lines = Lines(lambda _: "the answer")
+        lines = Progress(lambda _: "the answer")
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(sys, "stdout", stream)
         lines.begin("first calls", 3)
@@ -526,7 +526,7 @@ def test_a_terminal_shows_the_phase_its_step_and_the_time_left_in_one_line(
     clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    lines = Lines()
+    lines = Progress()
     lines.begin("first calls", 3)
     clock.now += 61
     lines.ends_within(90.0)

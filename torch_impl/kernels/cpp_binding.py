@@ -19,7 +19,7 @@ from torch_impl.kernels import openmp, without_gradient
 Tensor = torch.Tensor
 Gaps = Sequence[Tensor]
 Pair = tuple[Tensor, Tensor]
-NAMES = {torch.float32: "float32", torch.float64: "float64"}
+DTYPE_NAMES = {torch.float32: "float32", torch.float64: "float64"}
 _LARGEST = torch.iinfo(torch.int32).max
 _INPUTS = "Tensor similarity, Tensor lengths, Tensor values, Tensor[] gaps"
 _CALL = "int kind, int options"
@@ -161,7 +161,7 @@ for _name, _function in DIRECT._asdict().items():
 
 
 def _kernel(similarity: Tensor, kind: int, gaps: Gaps) -> cpp.Kernel:
-    return cpp.kernel(NAMES[similarity.dtype], kind, bool(gaps))
+    return cpp.kernel(DTYPE_NAMES[similarity.dtype], kind, bool(gaps))
 
 
 def _packed(

@@ -79,7 +79,7 @@ def is_plain_call(similarity: Any) -> bool:
     return (
         no_transform_active()
         and is_plain(similarity)
-        and similarity.dtype in cpp_binding.NAMES
+        and similarity.dtype in cpp_binding.DTYPE_NAMES
         and similarity.ndim in (2, 3)
     )
 
@@ -177,7 +177,7 @@ def fused(
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     result_dtype, batch = s.dtype, s.shape[:-2]
-    if result_dtype not in cpp_binding.NAMES:
+    if result_dtype not in cpp_binding.DTYPE_NAMES:
         s = s.float()
     values, gaps = _values(parameters, s, batch)
     sizes = _sizes(lengths, s.device)

@@ -121,7 +121,7 @@ def best(
 def flags(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int, gradients: bool
 ) -> Tensor:
-    """Boolean mask (batch,) of the pairs left to the exact kernels: of gradients, else of scores."""
+    """Boolean mask (batch,) of the pairs left to the exact kernels by gradients or, if not `gradients`, by scores."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
     of_gradients = (gradients_program, Call(kind, options), inputs, False)
     program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
@@ -219,9 +219,9 @@ def _launch(launch: Launch, buffers: dict[str, Tensor], wrap: Callable[[Any], An
 
 @functools.cache
 def _limited(kernel: triton.JITFunction, warps: int, registers: int) -> Any:
-    """A single configuration, so that nothing is tuned: PyTorch's compiler takes the limit in no other form.
+    """The kernel with a register limit, as an autotuner of one configuration: PyTorch's compiler takes no other form.
 
-    Its code generation then leaves it out: what it compiles gives the same numbers, in more registers.
+    The compiler's code generation then ignores the limit: the numbers are the same, in more registers.
     """
     return triton.autotune([triton.Config({}, num_warps=warps, maxnreg=registers)], key=[])(kernel)
 

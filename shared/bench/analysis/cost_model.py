@@ -161,8 +161,8 @@ def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
 
 
 def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float, Sum]:
-    """The sum by robust least squares over logarithms, after its Bayesian information criterion per size, which is
-    infinite for a knee where there are no more sizes than numbers to fit."""
+    """The Bayesian information criterion per size, and the sum by robust least squares over logarithms. The criterion
+    is infinite for a knee where there are no more sizes than numbers to fit."""
     from scipy.optimize import least_squares, nnls
 
     rows = _with_knee(rows, knee)

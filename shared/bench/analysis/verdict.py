@@ -26,9 +26,9 @@ READING = (
 )
 
 # the row of what one would write first; and, in words, the variants that a user would choose
-FIRST = " / ".join(WRITTEN_FIRST.values())
-WRITTEN = {FIRST: "what you would write first", "vmap": "the same loop, compiled", "wavefront": "tuned framework code",
-           "fused": "one native kernel"}  # fmt: skip
+FIRST_ROW = " / ".join(WRITTEN_FIRST.values())
+HOW_WRITTEN = {FIRST_ROW: "what you would write first", "vmap": "the same loop, compiled",
+               "wavefront": "tuned framework code", "fused": "one native kernel"}  # fmt: skip
 # a difference below this factor is none in practice where both frameworks call the same kernel
 _PRACTICAL = 1.1
 
@@ -165,7 +165,7 @@ def comparisons(record: Record, input_name: str, on_device: bool = False) -> dic
     if measured >= {*WRITTEN_FIRST.items()}:
         if ("jax", WRITTEN_FIRST["torch"]) not in measured:
             del rows[WRITTEN_FIRST["torch"]]
-        rows = {FIRST: WRITTEN_FIRST, **rows}
+        rows = {FIRST_ROW: WRITTEN_FIRST, **rows}
     of_pass = {name: record.results_of(name, input_name) for name in record.settings.passes}
     compared_passes = {
         row: {name: compare((r for r in results if variants[r.case.framework] == r.case.variant), on_device)

@@ -93,7 +93,7 @@ def definitions_of(root: Path) -> dict[str, Definition]:
             names = {name.asname or name.name: f"{part.module}.{name.name}" for part in imports for name in part.names}
             if isinstance(node, ast.ImportFrom):
                 of_module |= {f"{module}.{name}": Definition(module, [target], {}) for name, target in names.items()}
-            elif not isinstance(node, ast.Import):  # also modules that are imported by their names
+            elif not isinstance(node, ast.Import):  # strings too: a module may be imported by one
                 module_itself.uses.extend(str(part.value) for part in parts if isinstance(part, ast.Constant))
                 uses = [f"{module}.{part.id}" for part in parts if isinstance(part, ast.Name)]
                 for name in {*names_of(node)} - {"_"} or [""]:

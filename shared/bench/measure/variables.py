@@ -25,7 +25,7 @@ _NOT_THE_USERS = re.compile(
     r"(CUDA|PYTORCH)_(\w+_)?VERSION|TORCH_CUDA_ARCH_LIST|"
     r"\w+_NUM_THREADS|JAX_(ENABLE_X64|PLATFORMS)|NVIDIA_TF32_OVERRIDE|TRITON_CACHE_DIR"
 )
-# in quotes with whatever is in them
+# the folders of a path; in quotes they may contain any character
 _FOLDERS = re.compile(r"""(?<=")~?/[^"]*/|(?<=')~?/[^']*/|(?<![\w.])~?/(?:\\.|[^\s,:;=])*/""")
 
 

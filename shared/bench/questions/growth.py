@@ -34,9 +34,9 @@ from shared.variants import Abilities
 Size = tuple[int, ...]
 # one more than a time has coefficients
 LEAST_SIZES = 4
-# the numbers of the sizes on the path that are tried
+# arguments of `Problem.growing_size`: the sizes at which the frameworks are compared
 _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
-# from the lower end of an interval to the upper one, above which it says nothing
+# an interval whose upper end is more than so many times its lower end says nothing
 _MOST_WIDTH = 100.0
 _NAMES = ("pass", "framework", "variant")
 

@@ -1,6 +1,6 @@
 """What does each rung of the ladder gain, with and without the compiler?
 
-Every variant is called a few times, with `jax.jit` or `torch.compile` and without, on inputs that rungs are made for.
+Every variant is called a few times, with `jax.jit` or `torch.compile` and without, on the inputs that it is made for.
 """
 
 from collections.abc import Iterator, Sequence

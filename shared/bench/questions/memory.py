@@ -200,7 +200,7 @@ def _find_batches(run: Run, result: Result) -> None:
     """
     memory, cells = run.settings.memory or 0, math.prod(run.record.inputs[DATA].shape)
     pairs = max(1, memory // _FIRST_BYTES // cells)
-    points: list[tuple[int, int]] = []  # pairs and peak, at first without pairs
+    points: list[tuple[int, int]] = []  # pairs and peak; first: no pairs, and the memory before
     while (reply := peak_of(run, result, pairs, is_first=not points)) is not None:
         points = [*(points or [(0, reply["before"])]), (pairs, reply["peak"])]
         (fewer, less), (_, peak) = points[-2:]
@@ -245,7 +245,7 @@ def peak_of(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str
 
 
 def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) -> dict[str, Any]:
-    """Bytes of the process before and at most while it gets the arguments of a batch and calls the case twice.
+    """Bytes of the process before it gets the arguments of a batch and calls the case twice, and its peak meanwhile.
 
     Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
     copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.

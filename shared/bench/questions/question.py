@@ -38,9 +38,9 @@ class Question(ABC):
     default_problem = Settings.problem
     only_on_cpus = ""  # why it is not asked of other devices
     only_alignments = False
-    only_random = False  # input
+    only_random = False  # whether it takes --input random alone
     only_passes: tuple[str, ...] = ()  # none: every pass
-    # of the options of the command line that only some questions take
+    # those options that this question takes, of the ones that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
     takes_every_alignment = False  # measures all alignments, unless the user names a problem

@@ -10,9 +10,9 @@ from dataclasses import replace
 from itertools import product
 
 from shared.bench.analysis.verdict import (
-    FIRST,
+    FIRST_ROW,
+    HOW_WRITTEN,
     READING,
-    WRITTEN,
     Comparison,
     cell,
     comparisons,
@@ -89,7 +89,7 @@ def _ratios(record: Record) -> Iterator[Point]:
             comparison = by_pass[pass_name]
             if ratio := comparison.ratio:
                 value = ratio if comparison.results[0].case.framework == "jax" else ratio.inverse
-                yield Point(about, WRITTEN.get(row, row), comparison.text.partition("\n")[0], value)
+                yield Point(about, HOW_WRITTEN.get(row, row), comparison.text.partition("\n")[0], value)
 
 
 def decision_tables(record: Record, input_name: str) -> list[Table]:
@@ -106,7 +106,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     if by_device:  # the clock that decides first
         clocks = [("\nwall time", by_wall), ("\ndevice time", by_device)]
         clocks = clocks[::-1] if decided_on_device(record, input_name) else clocks
-    names = {row: f"{WRITTEN[row]}\n{row}" if row in WRITTEN else row for row in by_wall}
+    names = {row: f"{HOW_WRITTEN[row]}\n{row}" if row in HOW_WRITTEN else row for row in by_wall}
     rows = [
         (names[row], *(timed[row][name].text if row in timed else NOTHING for name in passes for _, timed in clocks))
         for row in by_wall
@@ -114,14 +114,14 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     notes = {_TRAINING: "\nthe gradient that a\ntraining step needs"} if len(passes) > 1 else {}
     headers = (_WRITTEN_HOW, *(f"{name}{clock}{notes.get(name, '')}" for name in passes for clock, _ in clocks))
     below = [f"{READING}. {NOTHING}: not measured, or nothing to compare with."]
-    if FIRST in by_wall:
+    if FIRST_ROW in by_wall:
         below.append(
-            f"{WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
-            "Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan operator, "
-            "which is private and right to first order only."
+            f"{HOW_WRITTEN[FIRST_ROW].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in "
+            "PyTorch a Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan "
+            "operator, which is private and right to first order only."
         )
     elif WRITTEN_FIRST["torch"] in problem_of(record.settings.problem).variant_names:
-        below.append(f"{WRITTEN[FIRST].capitalize()}, {FIRST}, was not measured.")
+        below.append(f"{HOW_WRITTEN[FIRST_ROW].capitalize()}, {FIRST_ROW}, was not measured.")
     if by_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
@@ -167,7 +167,7 @@ def _compiled(by_pass: Iterable[Comparison]) -> str:
 
 def _code_lines(record: Record, row: str) -> str:
     """Lines of code that a row of the table takes in each framework."""
-    variants = WRITTEN_FIRST if row == FIRST else dict.fromkeys(FRAMEWORKS, row)
+    variants = WRITTEN_FIRST if row == FIRST_ROW else dict.fromkeys(FRAMEWORKS, row)
     counts = [record.code_lines.get(framework, {}).get(variants[framework]) for framework in FRAMEWORKS]
     if not any(counts):
         return NOTHING

@@ -82,8 +82,8 @@ class Transforms(Question):
         with ThreadPoolExecutor(len(of_each)) as pool:
             tried = [pool.submit(_try_cases, run, part, expected, lock, stopped) for part in of_each]
             try:
-                for tried_case in tried:
-                    tried_case.result()
+                for future in tried:
+                    future.result()
             except BaseException:
                 stopped.set()
                 while wait(tried, timeout=0.1).not_done:  # what is being tried ends at once

@@ -51,7 +51,7 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
     cells = [case_cells(record, result) for result in record.results]
     if columns == BRIEF:
         cells = [{name: text.partition("\n")[0] for name, text in row.items()} for row in cells]
-    # what only failed cases fill is a reason, not a column of what was measured
+    # a column that only failed cases fill holds reasons, no measurements: it is left out
     right = [row for row, result in zip(cells, record.results, strict=True) if result.status == "ok"] or cells
     columns_shown = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in right)]
     if "input" in columns_shown and len(record.inputs) == 1:
@@ -105,7 +105,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
-    if len(result.blocks) > 1:  # or else the calls right after the first only, as in a ladder
+    if len(result.blocks) > 1:  # or else only calls right after the first, as in the provisional answer
         workers = {block.worker for block in result.blocks}
         cells |= {"samples": str(result.calls), "rounds": str(len(result.blocks)), "workers": str(len(workers))}
     return cells if result.kernels is None else cells | _step_cells(record, result)

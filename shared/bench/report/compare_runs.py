@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from shared.bench.analysis.verdict import outcome_text
 from shared.bench.cases import Case
-from shared.bench.estimates import time_quotient
+from shared.bench.estimates import unpaired_ratio
 from shared.bench.measure.machine import different_environments
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
@@ -68,7 +68,7 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     if not all(result.measured for result in results):
         lost = results[0].status == "ok" and results[1].status != "ok"
         return *names, *times, NOTHING, results[1].status if lost else NOTHING, NOTHING, NOTHING
-    ratio = time_quotient(results[1].blocks, results[0].blocks)
+    ratio = unpaired_ratio(results[1].blocks, results[0].blocks)
     outcome = outcome_text(ratio, ("slower", "faster"), "no clear change")
     samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
     return *names, *times, f"{ratio_text(ratio.value)} ({ratio_interval(ratio)})", outcome, *samples

@@ -109,7 +109,7 @@ def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress
     return drawn(draw, 4.4, 0.7 + 0.4 * len(rows))
 
 
-def picture(ratios: Sequence[Point]) -> Plot:
+def ratio_plot(ratios: Sequence[Point]) -> Plot:
     """The picture of the answer: who is faster, and by what factor. ratios: times of PyTorch over those of JAX."""
 
     def dress(axes: Any) -> None:

@@ -24,7 +24,7 @@ class Report:
     heading: str = ""
     question: str = ""
     asks: str = ""
-    input: str = ""  # the only one; two records may differ only in it
+    input: str = ""  # its text if there is only one; two records may differ only in it
     warnings: Sequence[str] = ()
     terms: Sequence[str] = ()  # what the names of passes and variants mean
     brief: Sequence[Table] = ()  # the cases with what one compares

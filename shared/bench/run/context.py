@@ -13,7 +13,7 @@ from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
 from shared.bench.run import worker_handle
 from shared.bench.run.plan import Plan
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Progress
 from shared.bench.run.schedule import BlockPlan
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
@@ -31,7 +31,7 @@ class Run:
 
     plan: Plan
     record: Record
-    progress: Lines
+    progress: Progress
     keep: Callable[[], None]  # writes the record
     folder: Path  # through which workers get their inputs, and where compilers keep their caches
     start: float = field(default_factory=time.monotonic)
@@ -41,7 +41,7 @@ class Run:
     slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
-    _not_started: dict[tuple[str, str], str] = field(default_factory=dict)  # why, at first
+    _not_started: dict[tuple[str, str], str] = field(default_factory=dict)  # why a worker did not start the first time
 
     @property
     def settings(self) -> Settings:

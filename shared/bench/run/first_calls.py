@@ -10,7 +10,7 @@ from shared.bench.cases import Case
 from shared.bench.estimates import Block
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
-from shared.bench.run.schedule import CHEAP_FIRST_CALL, SLOW_SECONDS, block_of
+from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block_of
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
@@ -21,7 +21,7 @@ _NEW_SHAPES_SECONDS = 1.0  # seconds for new shapes after the first of each case
 _SAMPLES = 3  # so many processes sample a first call that is cheap, beyond their share of the time if need be
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
-# how the reason begins if a smaller input's memory, scaled up, is too much; a smaller peak may be a fixed cost
+# how the reason begins if a smaller input's memory, scaled up, is too much; peaks below so many bytes are not scaled
 _NEEDS, _SCALABLE_BYTES = "needs about", 2**25
 
 
@@ -49,8 +49,8 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
 
-    Those of the last pass go first: the answer shows only these. most: seconds for those that are cheap and
-    have few samples, where new shapes are asked for.
+    Where new shapes are asked for, cheap ones with few samples go first; then those of the last pass, because the
+    answer shows only these. most: seconds for cheap ones with few samples.
     """
     start = time.monotonic()
     costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
@@ -122,7 +122,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
 def _time_blocks(run: Run, result: Result) -> None:
     """Time the fewest rounds of a case right after its first call; a call of seconds has been timed by then."""
     block = block_of(seconds := result.early_seconds or 0.0, run.settings.quick)
-    if seconds >= SLOW_SECONDS:
+    if seconds >= VERY_SLOW_SECONDS:
         result.blocks = [Block.of(0, 0, [seconds])]
         return
     for number in range(block.rounds):

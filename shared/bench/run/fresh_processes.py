@@ -52,7 +52,7 @@ def measure_in_processes(
     result's details that has an entry for each process; None where rounds are timed.
     """
     count, times_rounds = run.settings.workers or processes, run.plan.times_rounds
-    took: dict[Case, float] = {}  # seconds of the last process that had nothing to compile, by a part's first case
+    took: dict[Case, float] = {}  # seconds of a part's last process; 0 if that timed rounds and had to compile
     for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
         if result.reason == NO_ROOM:
             result.status, result.reason = "ok", None

@@ -12,7 +12,7 @@ from shared.kernels.triton.programs import Kernel
 from shared.problems import Inputs, problem_of
 from shared.variants import SAME_CODE
 
-# a compiler is waited for ten times as long, and a minute more
+# `Worker.ask` waits ten times as long, and a minute more
 _EXPECTED_SECONDS = 30.0
 
 

@@ -47,8 +47,8 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
         pairs = replace(given, repeats=repeats).pairs
         run.progress.say(f"do {pairs:,} pairs of {case.input} fit? {FRAMEWORKS[case.framework]} tries")
         reply = run.ask("call", case, function=fits, repeats=repeats)
-        # the case reports any other error when it is measured, and a first call over the time limit; but a worker that
-        # died may have run out of host memory
+        # any other error, and a first call over the time limit, is reported when the case is measured; but a worker
+        # that died may have run out of host memory
         if reply.details.get("fits", reply.status == "limit" or run.running(case) is not None):
             break
         run.stop(case)  # its memory may be fragmented
@@ -58,7 +58,7 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
 
 def fits(runner: CaseRunner, case: Case, repeats: int) -> dict[str, Any]:
     """Tell in a worker whether an accelerator has memory for a case with so many repeats of its input."""
-    # not the gate's copy, which is that of the input as it will be measured
+    # not by gate.inputs, which would keep this input, when a smaller one may be measured
     backend, inputs = runner.backend, replace(runner.gate.stored(f"{case.input}.inputs"), repeats=repeats)
     try:
         with runner.context(case, "fits"):

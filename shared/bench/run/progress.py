@@ -16,7 +16,7 @@ def print_error(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-class Lines:
+class Progress:
     """Stages are lines on standard error, steps share one line of a terminal. The first answer goes to stdout."""
 
     def __init__(self, answer: Callable[[Record], str | None] = lambda _: None) -> None:

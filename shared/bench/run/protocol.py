@@ -23,13 +23,13 @@ from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import ROOT, code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
-from shared.bench.record import Facts, Record, ReferenceTime, now
+from shared.bench.record import InputFacts, Record, ReferenceTime, now
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.kernels import compile_kernels
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.plan import Plan
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Progress
 from shared.bench.run.timed_calls import measure_timed_calls
 from shared.bench.units import minutes_text
 from shared.kernels import cpp
@@ -37,7 +37,7 @@ from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
 
-def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
+def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], None]) -> None:
     """Measure every case of a plan into the record; resumes what a record already has.
 
     keep: writes the record; called after every step. Raises CannotMeasure or UnusableInput before anything is
@@ -129,7 +129,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         # also those that were changed before the run was resumed
         "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
     }
-    facts = {name: Facts.of(one) for name, one in inputs.items()}
+    facts = {name: InputFacts.of(one) for name, one in inputs.items()}
     if record.started is None:
         record.started, record.inputs, record.environment = now(), facts, environment
     else:
@@ -151,7 +151,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     return cases, inputs
 
 
-def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
+def _resume(record: Record, inputs: dict[str, InputFacts], environment: dict[str, Any]) -> None:
     """Prepare a record for going on. Raises UnusableInput."""
     differences = different_environments(record.environment, environment)
     differences += measured_code.warnings(record)

@@ -1,7 +1,7 @@
 """The schedule: the order in which cases are timed, calls per block, and rounds per time. Nothing here runs.
 
-Cases that differ only in framework or label are adjacent; their order alternates between rounds (A B, B A), so that
-neither has the better position. The order of such groups is shuffled by the seed.
+Cases that differ only in framework, label or compilation are adjacent; their order alternates between rounds (A B,
+B A), so that neither has the better position. The order of such groups is shuffled by the seed.
 """
 
 import random
@@ -14,14 +14,14 @@ from shared.bench.estimates import Estimate
 # Length and most calls of a block of a fast case; a slower call is a block by itself. Blocks are short and rounds many,
 # so that a disturbance of a second affects few of the paired blocks.
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
-# shorter calls follow an untimed one; for longer ones page faults matter little
+# a block of calls shorter than this follows one more untimed call; for longer ones page faults matter little
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
-SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
+VERY_SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
 # run, whose three workers have to fit into a minute. A median of fewer rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
-# how many workers time all cases; and how many, unless --workers is given, time at least every cheap case
+# how many workers time all cases; how many time every cheap case, and are needed before a precise answer ends the run
 ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
 # a first call of fewer seconds is cheap; so is a case for which a worker needs fewer seconds
 CHEAP_FIRST_CALL, CHEAP_CASE = 3.0, 1.5

@@ -19,7 +19,7 @@ from shared.bench.run.schedule import (
     CHEAP_CASE,
     DOMINATED_FACTOR,
     LEAST_WORKERS,
-    SLOW_SECONDS,
+    VERY_SLOW_SECONDS,
     BlockPlan,
     block_of,
     is_precise,
@@ -93,7 +93,7 @@ def _seconds_of(run: Run, case: Case) -> float:
 def _is_dominated(record: Record, case: Case) -> bool:
     """Whether a call takes seconds and its framework has a far faster variant: timing it further decides nothing."""
     result = record.result(case)
-    if not result.measured or result.time.value < SLOW_SECONDS:
+    if not result.measured or result.time.value < VERY_SLOW_SECONDS:
         return False
     alternatives = (o for o in record.results if replace(o.case, variant=case.variant, compiled=case.compiled) == case)
     return any(other.measured and DOMINATED_FACTOR * other.time.value < result.time.value for other in alternatives)

@@ -130,7 +130,7 @@ class CaseRunner:
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
         """Seconds of the calls of the last cold case's function on shapes that it has not seen: one, and up to
-        NEW_SHAPES if they take no longer than so many seconds."""
+        NEW_SHAPES while they should take no longer than so many seconds; none if these are negative."""
         assert self._cold is not None, "a cold case goes before"
         function, _, process = self._cold
         taken: list[float] = []
@@ -185,7 +185,7 @@ class CaseRunner:
         with self.backend.precision(case.dtype):
             call.place()
             unfreed = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
-            if rehearse or case.device != "cpu":  # where `release` freed more than arguments
+            if rehearse or case.device != "cpu":  # on a GPU `release` has dropped CUDA graphs too
                 call()
             self.ready()
             seconds = []

@@ -3,7 +3,7 @@
 A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
 start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
 Before that may come "setup_starts" and "setup_ended" around what is done once and has no part in the first call, such
-as the start of the compiler, "first_call" when that is done, and "step" after each of several calls that may compile.
+as the start of the compiler, "first_call" after that call, and "step" after each of several calls that may compile.
 """
 
 import contextlib

@@ -42,8 +42,8 @@ enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
 /* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
 enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
-/* options of a library built with BY_POSITION: `gap` or gap_open, and gap_extend, are those of AlignmentCall.gaps; of
-   ALIGNMENT_GLOBAL gaps along the border then cost nothing */
+/* options of a library built with BY_POSITION: `gap` or gap_open (the first), gap_extend (the second) are read from
+   AlignmentCall.gaps, not from `parameters`; gaps along the border of ALIGNMENT_GLOBAL then cost nothing */
 enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
 
 /* the elements of a vector: different pairs, or rows of one pair */
@@ -74,7 +74,7 @@ typedef struct {
   /* GOMP_parallel of the OpenMP library whose threads are to help, because the caller uses them for other work and they
      are awake; NULL: threads of our own */
   void (*openmp)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
-  const AlignmentGap *gaps; /* two, of which those count that the options name; NULL: there are none */
+  const AlignmentGap *gaps; /* two: open and extend; only those that the options name are read; NULL: none */
 } AlignmentCall;
 
 /* scores: pairs. */
@@ -93,15 +93,15 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
 /* The best alignment of each pair, the limit of the smooth ones at temperature 0: scores as above, and in `matches`, pairs
-   x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Of equally good
-   alignments, walking back from the end, this is the one that ends first, row by row, and in each cell starts if it can,
-   or else comes from the diagonal, the left, or from above; of the states A, R and D from the first. Without an alignment
-   the score is 0, of a global pair -inf, and nothing matches; nor where a score is NaN. While it works, a cell takes 2 bits, with an affine
-   gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; vectors of fewer than 8 lanes take as many as 8 lanes. */
+   x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Ties are
+   broken from the end backwards: the end in the first row, there in the first column; in each cell first a start,
+   then the diagonal, the left, the cell above; of the states A, R and D the first. Without an alignment the score
+   is 0, of a global pair -inf. Nothing matches then, nor where the score is NaN. While it works, a cell takes 2 bits,
+   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; vectors of fewer than 8 lanes take as many as 8 lanes. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
-/* How many pairs this library has computed with an exponent per cell although block exponents were an alternative, with
-   ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
+/* How many pairs this library has computed with an exponent per cell in calls that could use block exponents (only
+   with ALIGNMENT_CHOOSE): pairs that block exponents cannot hold, and pairs with few columns or no rows. */
 int64_t alignment_exact_pairs(void);
 
 /* The helper threads of this library; and make it use those of another library, before its first call. */

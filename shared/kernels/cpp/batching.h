@@ -26,7 +26,7 @@ struct Task {
 /* Pairs with fewer cells are not worth the waits of several threads for each other. */
 constexpr int64_t CELLS_TO_SHARE = 100000;
 
-/* As many of these threads as so many cells are worth. */
+/* How many of these threads are worth using for so many cells. */
 int64_t threads_worth(int64_t threads, int64_t cells);
 
 /* Those with more cells first, so that the last ones to start are short. */

@@ -25,7 +25,8 @@ struct Place {
   int64_t row, col;
 };
 
-/* One state: LocalLinear or GlobalLinear. A match is bit 0; then bit 1 is a start, or else a step from the left. */
+/* One state: LocalLinear or GlobalLinear. Bit 0: a match. Bit 1: of a match, that it is a start; else, that the gap
+   comes from the left. */
 template <class Kind, bool restricted>
 struct BestCells {
   static constexpr int states = 1;  // that neighbours need; the first is what a match continues

@@ -1,9 +1,9 @@
 /* Up a strip, from the last row to the first.
 
-   B, of a state, is the weight of all ends that can be reached from it, divided by the total, and X = w (B + end) is what
-   a match hands to the states before it. They follow the recurrence of block_forward.h from the last cell to the first.
-   The marginal of a match is its weight in the forward sweep times its B: the forward-backward algorithm, in which no
-   share of a choice is ever computed. */
+   B, of a state, is the weight of all ends that can be reached from it, divided by the m of the total, m * 2^unit (the
+   2^unit is in `share`), and X = w (B + end) is what a match hands to the states before it. They follow the recurrence
+   of block_forward.h from the last cell to the first. The marginal of a match is its weight in the forward sweep times
+   its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
 
 #ifndef BLOCK_BACKWARD_H
 #define BLOCK_BACKWARD_H
@@ -12,8 +12,8 @@
 
 namespace alignment {
 
-/* LANES columns in the backward sweep. Carried: X, the B of gaps down the column, and their tangents; of a single state
-   B. With gaps by position in place of this B its products with the weights of the gaps in the cell, open and extend. */
+/* LANES columns in the backward sweep. Carried: X and B of gaps down the column (of a single state: its B), and
+   their tangents. With gaps by position, instead of that B its products with the cell's gap weights: open, extend. */
 template <class Kind, Pass pass>
 struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
@@ -21,10 +21,10 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
   std::conditional_t<POSITIONS, Empty, Scan> scan;
-  Vec one, end_share;            // 1 in the unit of the descent; the share of ends
+  Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
   Power share;                   // of both units in the total
-  Vec origin_down;               // of the descent
-  Vec less, end_less;            // the total's tangent, less both origins; less that of the descent
+  Vec origin_down;               // of the forward sweep
+  Vec less, end_less;            // the total's tangent minus both origins; minus origin_down only
 };
 
 /* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
@@ -43,7 +43,7 @@ struct TileSums {
   }
 };
 
-/* Probabilities in a band, their sum and the sum of row and column weighted by them, counted from its first cell. */
+/* Sums over a band: of probabilities, and of the cell's row and column (from the band's first cell) times them. */
 struct Places {
   Vec all_of_them = splat(0), rows = splat(0), cols = splat(0);
 
@@ -64,7 +64,7 @@ struct Places {
 struct PairTotal {
   Vec inverse_m, unit;
   double tangent;
-  /* What is left of the tangent of a long alignment is small: in double. */
+  /* tangent - a - b, computed in double: the difference of large numbers may be small. */
   INLINE Vec tangent_less(Vec a, Vec b) const {
     typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
     const Doubles left = tangent - __builtin_convertvector(a, Doubles) - __builtin_convertvector(b, Doubles);

@@ -25,21 +25,21 @@
 
 namespace alignment {
 
-constexpr int MOST_ROWS = 16;          // of a band
-constexpr double DIGITS = IS_FLOAT ? 24 : 53;     // bits: what is below 2^-DIGITS of a sum does not count
-constexpr double LOST = BIAS - 1;                 // bits: what is smaller than 2^-LOST is rounded to 0
-constexpr Real WIDTH = IS_FLOAT ? 1 : 8;          // Real's exponent range is at least so many times float's
-constexpr Real LEVEL = -20 * WIDTH;               // log2 of the state above a band, in units of its column
-constexpr double LARGEST_STEP = LOST - DIGITS;    // bits that a state may lose from column to column
+constexpr int MOST_ROWS = 16;                       // of a band
+constexpr double DIGITS = IS_FLOAT ? 24 : 53;       // bits: what is below 2^-DIGITS of a sum does not count
+constexpr double LOST = BIAS - 1;                   // bits: what is smaller than 2^-LOST is rounded to 0
+constexpr Real RANGE_FACTOR = IS_FLOAT ? 1 : 8;     // Real's exponent range is at least so many times float's
+constexpr Real LEVEL = -20 * RANGE_FACTOR;          // log2 of the state above a band, in units of its column
+constexpr double LARGEST_STEP = LOST - DIGITS;      // bits that a state may lose from column to column
 constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
-constexpr Real LEAST_MATCH = -100 * WIDTH;        // bits
-constexpr double MOST_DECAY = 36 * WIDTH;         // bits
-constexpr double LARGEST_COST = 27 * WIDTH;       // bits of a gap's weight, of either sign
-constexpr double LEAST_TOTAL = -40 * WIDTH;       // log2 of the total, in the largest unit of all columns
-// log2 of what a probability may lack; the step to the next column's unit multiplies it by up to 2^(28 WIDTH)
-constexpr double LARGEST_LOSS = -52 * WIDTH;
-constexpr Real LARGEST_SHARE = 120 * WIDTH;       // bits of forward unit * backward unit / total; where alignments pass,
-                                                  // they are at most -LEAST_TOTAL + 2 D
+constexpr Real LEAST_MATCH = -100 * RANGE_FACTOR;   // bits
+constexpr double MOST_DECAY = 36 * RANGE_FACTOR;    // bits
+constexpr double LARGEST_COST = 27 * RANGE_FACTOR;  // bits of a gap's weight, of either sign
+constexpr double LEAST_TOTAL = -40 * RANGE_FACTOR;  // log2 of the total, in the largest unit of all columns
+// log2 of what a probability may lack; the step to the next column's unit multiplies it by up to 2^(28 RANGE_FACTOR)
+constexpr double LARGEST_LOSS = -52 * RANGE_FACTOR;
+constexpr Real LARGEST_SHARE = 120 * RANGE_FACTOR;  // bits of forward unit * backward unit / total; where
+                                                    // alignments pass, they are at most -LEAST_TOTAL + 2 D
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
 constexpr int SCAN_STEPS = __builtin_ctz(LANES);
@@ -103,7 +103,7 @@ alignas(VECTOR_BYTES) constexpr double DOUBLE_POWERS_OF_2[] = {  // 2^(k / 16)
 };
 #endif
 
-/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit, of doubles 2^-29 times that. 0 for s <= least_,
+/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit; for double 2^-29 times that. 0 for s <= least_,
    NaN for NaN; where it is too large the result is infinite or negative, and the range checks then reject the pair. */
 class MatchWeight {
  public:
@@ -162,9 +162,9 @@ INLINE Scan scan_of(Vec steps) {
   return scan;
 }
 
-/* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; outside: for the next
-   vector. The chain from vector to vector is one multiplication and addition. of_row: the steps are those of one row, in
-   registers. */
+/* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; on return,
+   `outside` is that of the next vector. The chain from vector to vector is one multiplication and addition. of_row:
+   `scan` was made for this row alone and is still in registers. */
 template <bool upwards, bool of_row = false>
 INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
   constexpr int last = upwards ? LANES - 1 : 0;

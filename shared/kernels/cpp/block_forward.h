@@ -17,10 +17,10 @@ template <class Kind, bool tangents>
 struct ForwardColumns : Origins<tangents> {
   static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
   static constexpr bool two_parts = POSITIONS && tangent == 2;
-  // to the next strip: V, and what the gap along the row there receives; by position that for open, and for extend
+  // numbers for the next strip: V; with affine gaps also what its gap along the row receives, by position in two parts
   static constexpr int t_passed = two_parts ? 3 : tangent, passed = t_passed * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
-  Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
+  Vec unit, step, one;           // log2 of the unit; in this unit, that of the column before, and 1
   std::conditional_t<POSITIONS, Empty, Scan> scan;
   Vec sum, t_sum;                // of the ends in the band
   Vec peak[POSITIONS ? 1 : 0];   // the largest state in the band
@@ -189,7 +189,7 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::t_passed) number = fma(moved, load(outside[n - Columns::t_passed] + k), number);
           store(outside[n] + k, number);
-          // the step to this column from one in which the number, or a start, is 2^LEVEL units
+          // step to this column, if the one before had a unit in which the number, or a start, is 2^LEVEL
           const Vec worth = Kind::local ? max_of(number, one) : number;
           if (n == 0) least = min_of(least, lane_numbers() < splat_int(count) ? scaled(worth, splat(-LEVEL)) : splat(1));
         }
@@ -239,8 +239,8 @@ class ForwardStrip {
           if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
         }
         before = above;
-        // the match: what it continues, and with the start. w and the step are multiplied first: the step alone may round
-        // to 0 what, times a large w, is an end that counts
+        // matched: the match times what it continues; begun: the same with the start. w and the step are multiplied
+        // first: the step alone may round to 0 what, times a large w, is an end that counts
         const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
         constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;

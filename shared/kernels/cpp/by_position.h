@@ -27,7 +27,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   Vec most = splat(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
-  // the weights of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
+  // product of each row's least weight of a gap down the column; extreme weights of gaps and matches; the lowest
+  // similarity; the least state that may turn either way
   Vec sink = splat(1), least_gap = splat(1), most_gap = splat(0), most_match = splat(0), lowest = splat(0);
   Vec least_free = splat(LARGEST);
   for (Int k = 0; k < rows; ++k) {
@@ -177,7 +178,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   if (!ONE_STATE<Kind> && !o.back_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(most))));
     seen.add(ends);
-    // what is rounded to 0 beside a state that may turn either way can be replaced from it for at most so many bits
+    // what was rounded to 0 is negligible beside a state that may turn either way, if paths from this state are dearer
+    // by at most `spread` bits
     const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - DIGITS;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
@@ -189,7 +191,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       }
       const double risk = double(largest_of(unit)) + bits;
       seen.risk = std::max(seen.risk, risk), seen.risk_in_units = std::max(seen.risk_in_units, bits);
-      if (risk > LOST - DIGITS || (rows > 1 && risk > LOST - 50 * WIDTH)) return false;  // fewer rows may do
+      if (risk > LOST - DIGITS || (rows > 1 && risk > LOST - 50 * RANGE_FACTOR)) return false;  // fewer rows may do
     }
   }
   ends.GapExtremes::add(seen);

@@ -3,8 +3,9 @@
    Weights are kept as fraction * 2^exponent, the exponent a whole number in a float of its own, so that no temperature
    makes them overflow or vanish. Forwards, a state is the sum of its choices, and share = choice / state. Backwards,
    with v = d score / d state, each choice gets v * share, which is also what its costs get; the derivative for the
-   temperature is the sum of v * (entropy of the shares). Tangents are those of value / T, in natural logarithms: a
-   state's is the mean of its choices' by their shares, and a share changes by share * (choice's - state's). */
+   temperature is the sum of v * (entropy of the shares). Tangents are those of value / T, in natural logarithms: that
+   of a state is the mean of its choices' tangents, weighted by their shares; that of a share is
+   share * (tangent of the choice - tangent of the state). */
 
 #ifndef CELL_H
 #define CELL_H
@@ -53,7 +54,7 @@ struct Record {
   static constexpr int size = choices * (1 + tangents) + ends<Kind>() * (1 + tangents) + entropies;
 };
 
-/* The whole score of each lane's pair, m * 2^e, for the shares of the ends; and its tangent. */
+/* exp(score / T) = m * 2^e of each lane's pair, for the shares of the ends; and the tangent of score / T. */
 struct Total {
   Vec inverse_m, e, log2_m;
   Vec tangent, tangent_rest;  // as a sum of two numbers: a rounding error here would shift all ends alike
@@ -210,7 +211,7 @@ struct Flows {
 /* The contribution of a sweep to the gradients with respect to the costs and the temperature. */
 struct Sums {
   Vec cost[COSTS], cost_tangent[COSTS];
-  Vec entropy;  // gradients: in bits; tangents: the marginals' tangents times the similarities, and so of gaps by position
+  Vec entropy;  // gradients: in bits; tangents: sum of the marginals' tangents * s / T, likewise of gaps by position
 };
 
 /* Propagates gradients from the cells (v, without the ends in them) to their neighbours; the gradient with respect to

@@ -160,7 +160,7 @@ def warn(reason: str) -> None:
 
 
 def exact_pairs() -> int:
-    """The number of pairs that this process has computed with an exponent per cell, 2 to 5 times slower.
+    """The number of pairs that this process has computed with an exponent per cell, 1.4 to 5.3 times slower.
 
     These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
     with few columns. Second derivatives with respect to gap and temperature always use an exponent per cell and are not

@@ -1,8 +1,9 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
-   A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. Adding an alignment
-   is adding a table; tests/test_parity.py checks its results against shared/reference. Source of the
-   recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
+   A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
+   alignment needs a table here, a kind in alignment.h and run.h, and what strip.h and best_cells.h know of the
+   recurrences; tests/test_parity.py checks its results against shared/reference. Source of the recurrences: Petti et
+   al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H
 #define RECURRENCES_H
@@ -65,7 +66,7 @@ struct LocalAffine {
   static constexpr bool local = true;
 };
 
-/* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ), gaps from the corner on outside */
+/* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ); outside the matrix h is the gaps from the corner */
 struct GlobalLinear {
   static constexpr int states = 1;
   static constexpr int counts[] = {3};

@@ -36,7 +36,7 @@ void with_recurrence(int32_t kind, const Use &use) {
   }
 }
 
-inline std::atomic<int64_t> exact_pairs{0};  // of this process, where block exponents are an alternative
+inline std::atomic<int64_t> exact_pairs{0};  // of this library, in calls that could use block exponents
 
 /* The result of trying block exponents on a pair. */
 struct Outcome {

@@ -237,7 +237,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
     t_score = p.temperature * worth.tangent + t.temperature * value;
     const auto [opened, extended] = gaps_of(call, cost, border);
     d.open = opened, d.extend = extended;
-    if (tangents) {  // of (value - marginals * similarity / T - gaps * gap / T)
+    if (tangents) {  // the tangent of the entropy, value - marginals * similarity / T - gaps * gap / T
       d.temperature = -(sums.entropy + d.open * (p.open / p.temperature) + d.extend * (p.extend / p.temperature));
     } else {
       d.temperature = LN_2 * sums.entropy;
@@ -315,7 +315,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
   constexpr int slots = L::rows_in_lanes ? 1 : LANES;
   ScoreWeight worth[LANES] = {};
   bool bad[LANES] = {};
-  Gathered gathered[slots] = {};
+  SweepSums gathered[slots] = {};
   if (rows > 0) {
     const Int steps = L::steps(cols);
     constexpr int record = Record<Kind, pass>::size;
@@ -470,7 +470,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
   for (int p = 0; p < pair_count; ++p) {
     Summed sums{};
     for (int s = 0; s < LANES; ++s) {
-      const Gathered &part = gathered[s % slots];
+      const SweepSums &part = gathered[s % slots];
       const int lane = L::rows_in_lanes ? s : p;
       for (int c = 0; c < COSTS; ++c) {
         sums.cost[c] += part.cost[c][lane];

@@ -43,7 +43,8 @@ struct PairWeights {
     return all_at_most(most, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
            all_at_most(splat(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
-  /* How many rows the next band may have. The last had `rows` of at most `most`; peak: its largest state, in units. */
+  /* How many rows the next band may have. The last had `rows` of the `most` it might have. Of it, peak: the
+  largest state, in units; sunk: the bits by which gaps by position can make a column sink. */
   INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
     if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
     // twice as many rows grow by twice as many bits, and some more
@@ -61,7 +62,7 @@ struct PairWeights {
   }
 };
 
-/* The similarities of a strip: LANES columns are a vector, of which the last one may have less. */
+/* The similarities of a strip: LANES columns are a vector; the last vector may have fewer. */
 struct Strip {
   const Real *s, *t_s;
   int64_t pitch;
@@ -102,7 +103,7 @@ struct Border {
   void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
 };
 
-/* 2^d as a factor, also of what is so large that d may be below the exponents of a float. */
+/* 2^d as a factor; d may be below the smallest exponent of a float, as what it multiplies may be very large. */
 struct Power {
 #if defined(__AVX512F__)
   Vec d;
@@ -121,12 +122,12 @@ struct Power {
 /* What a cell leaves in the forward sweep for the way up. */
 template <class Kind, Pass pass>
 struct Kept {
-  static constexpr int w = 0, matched = 1;         // weights of the match; times those of what it continues
+  static constexpr int w = 0, matched = 1;         // weight of the match; and times that of what it continues
   static constexpr int t_w = 2, t_matched = 3;
-  static constexpr int across = 2, down = 3;       // the other states; of a single one the state
+  static constexpr int across = 2, down = 3;       // states of gaps; a single state is `across`
   static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // weights of gaps by position
-  // with them, what has come into the cell by a gap: open along the row and down the column, and extend likewise; of a
-  // single state all in one
+  // with gaps by position, the weight that came into the cell by a gap: 0 open along the row, 1 open down the column,
+  // // 2 and 3 likewise extend; with a single state one number, their sum
   static constexpr int stepped = gap + GAPS<Kind>, steps = pass != Pass::gradients ? 0 : ONE_STATE<Kind> ? 1 : 4;
   static constexpr int size = POSITIONS                 ? stepped + steps
                               : pass == Pass::tangents  ? 4
@@ -145,14 +146,15 @@ template <>
 struct Origins<true> {
   Vec origin, change;  // the same in every lane; the origin of the neighbouring columns minus this one
   Vec apart;           // tangent of a start (backward: of an end) relative to the origin; relative to 0 it is 0
-  /* Moves the origin, and the tangents with it, so that the tangent of one column becomes 0: the column with the largest
-     numbers[which] + new_weight, which the next row continues. bits: log2 of these sums. both: add numbers[which + 1]. */
+  /* Moves the origin, and the tangents with it, so that the tangent of one column becomes 0: that of the largest
+     sum of numbers[which] and new_weight, which is what the next row continues. bits: the exponents of these sums.
+     both: add numbers[which + 1]. */
   template <int count, bool both = false>
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {
     Vec sum = numbers[which] + new_weight, t = fma(-origin, new_weight, numbers[count + which]);
     if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
     const Vec ratio = sum > splat(0) ? t / sum : splat(0);
-    // different in each lane
+    // with a fraction for the lane's number no two are equal, so exactly one is the largest
     Vec own = (bits - broadcast_lane<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * splat(Real(1) / (2 * LANES));
     own = sum > splat(0) ? own : splat(NOTHING);
     Vec most = own, chosen;
@@ -176,7 +178,7 @@ struct Band {
   Int first, rows;
 };
 
-/* An empty member or base, in place of what kernels with, or without, gaps by position do not have. */
+/* In place of a member or base that only kernels with gaps by position have, or only those without. */
 struct Empty {};
 
 /* Tangents may leave the range of a float where the weights do not. */

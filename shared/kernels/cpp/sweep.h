@@ -307,11 +307,11 @@ INLINE Cell *place(Cell *row, Int col) {
 }
 
 /* Adds the weight of an end to a sum of weights, whose exponent is raised when they outgrow it. Sums of sweeps are added in
-   the same way to that of the matrix, so Real has room for twice ROOM bits and for the number of cells. What a long sum of
-   floats loses of a term is added with the next one. */
+   the same way to that of the matrix, so Real must have room for twice OUTGROWN bits and for the number of cells. What
+   a long sum of floats loses of a term is added with the next one. */
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
-  constexpr Real ROOM = IS_FLOAT ? 24 : 192;
+  constexpr Real OUTGROWN = IS_FLOAT ? 24 : 192;
   if constexpr (pass == Pass::tangents) {
     const Mask higher = more.top > sum.top;
     const Vec origin = higher ? more.origin : sum.origin;
@@ -319,8 +319,8 @@ INLINE void add(Ending &sum, const Ending &more) {
     sum.origin = origin, sum.top = higher ? more.top : sum.top;
   }
   Vec d = more.e - sum.e;
-  if (any_greater(d, splat(ROOM))) {
-    const Mask outgrown = d > ROOM;
+  if (any_greater(d, splat(OUTGROWN))) {
+    const Mask outgrown = d > OUTGROWN;
     const Vec old = sum.e;
     sum.e = outgrown ? more.e : old;
     sum.m = scaled(sum.m, old - sum.e);
@@ -342,11 +342,11 @@ INLINE void add(Ending &sum, const Ending &more) {
 }
 
 /* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
-struct Gathered {
+struct SweepSums {
   double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
 };
 
-INLINE void gather_sum(double (&total)[LANES], Vec sum) {
+INLINE void add_lanes(double (&total)[LANES], Vec sum) {
   for (int l = 0; l < LANES; ++l) total[l] += double(sum[l]);
 }
 
@@ -439,13 +439,13 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
   end_entropy = own_entropy;
 }
 
-/* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. matched: the
-   gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
-   of t_staged; and so those of gaps by position. */
+/* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. staged:
+   the similarities, in steps, replaced by the gradients with respect to them; t_staged: likewise, by the tangents of
+   these gradients; and so for gaps by position. */
 template <class Kind, Pass pass, class L>
 __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records,
                                               Vec *staged, Vec *t_staged, const Lanes &lanes, typename L::Cell *below,
-                                              Vec end_entropy, Gathered &gathered) {
+                                              Vec end_entropy, SweepSums &gathered) {
   constexpr bool tangents = pass == Pass::tangents;
   constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
   const Int steps = L::steps(cols);
@@ -550,13 +550,13 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   hand_up(diagonal_before, -1);
 
   for (int c = int(Cost::open); c < COSTS; ++c) {
-    gather_sum(gathered.cost[c], sums.cost[c]);
-    if constexpr (tangents) gather_sum(gathered.cost_tangent[c], sums.cost_tangent[c]);
+    add_lanes(gathered.cost[c], sums.cost[c]);
+    if constexpr (tangents) add_lanes(gathered.cost_tangent[c], sums.cost_tangent[c]);
   }
-  if constexpr (pass != Pass::marginals) gather_sum(gathered.entropy, sums.entropy);
+  if constexpr (pass != Pass::marginals) add_lanes(gathered.entropy, sums.entropy);
   if constexpr (!Kind::local) {
-    gather_sum(gathered.border, at_border);
-    if constexpr (tangents) gather_sum(gathered.border_tangent, t_at_border);
+    add_lanes(gathered.border, at_border);
+    if constexpr (tangents) add_lanes(gathered.border_tangent, t_at_border);
   }
 }
 

@@ -145,7 +145,7 @@ class Helpers {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Call *> calls_;
-  std::atomic<size_t> open_{0};  // how many these are
+  std::atomic<size_t> open_{0};  // calls_.size(), to be read without the mutex
   std::atomic<Clock::rep> avoided_for_{0}, avoided_until_{0};
   int64_t threads_ = 0;
 };
@@ -176,7 +176,7 @@ void run_in_openmp(Parallel openmp, int64_t count, const Work &work) {
     }
   };
   const auto begin = Clock::now();
-  // in all that there are: OpenMP ends those that a smaller team does not need
+  // 0: in all its threads, as OpenMP would end those that a smaller team does not need
   openmp(run, &region, 0, 0);
   const Clock::duration worked(region.last - region.first);
   (*Helpers::shared())->openmp_has_waited(Clock::now() - begin - worked);

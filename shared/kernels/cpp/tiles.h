@@ -21,7 +21,7 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
-/* Rounding error of a product's tangents, relative to an origin; and the largest error that is accepted, relative to
+/* Rounding error of the marginals' tangents, relative to an origin; and the largest error that is accepted, relative to
    the largest tangent. */
 constexpr double ROUNDING_OF_ORIGIN = IS_FLOAT ? 6e-8 : 1e-16, MOST_OF_TANGENTS = IS_FLOAT ? 1e-5 : 2e-14;
 
@@ -214,7 +214,8 @@ class Tiles {
     return paths - (LEAST_TOTAL - double(LEVEL) - DIGITS - double(LEAST_MATCH));
   }
 
-  /* Whether no match has between `least` and `most` bits, where `least` is below LEAST_MATCH. */
+  /* False if a match has more than `least` and at most `most` bits. True at once if `least` is not below LEAST_MATCH.
+     */
   bool has_no_match_between(const Strip &strip, double least, double most) const {
     if (least >= double(LEAST_MATCH)) return true;
     const double unit = p_.temperature / LOG2_E;
@@ -302,8 +303,8 @@ class Tiles {
             own.take<Band>(height_)};
   }
 
-  /* What a strip adds to the results, and how many rows have been handed over to it: from its left in the forward sweep,
-     by it to its left in the backward sweep. */
+  /* What a strip adds to the results, and how many rows have been handed over: `down`, to it by its left neighbour in
+     the forward sweep; `up`, by it to its left neighbour in the backward sweep. */
   struct StripState {
     StripEnds ends;
     TileSums sums;
@@ -361,7 +362,7 @@ class Tiles {
     } else {
       const GapWeight weights(gap_bits());
       for (Int v = 0; v < vectors; ++v) {
-        const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
+        const Vec gaps = lane_reals() + Real((first_vector(strip) + v) * LANES + 1);
         weights(gaps, columns[v].now[0], columns[v].unit);
         if constexpr (tangents) columns[v].now[1] = columns[v].origin = splat(0);
       }
@@ -373,7 +374,7 @@ class Tiles {
     const Border border = down_border(0);
     const GapWeight weights(gap_bits());
     for (Int i = 0; i <= rows_; i += LANES) {
-      const Vec gaps = counted() + Real(i);
+      const Vec gaps = lane_reals() + Real(i);
       Vec m, unit;
       weights(gaps, m, unit);
       store(border.numbers[0] + i, m);
@@ -382,7 +383,7 @@ class Tiles {
     }
   }
 
-  static Vec counted() { return __builtin_convertvector(lane_numbers(), Vec); }
+  static Vec lane_reals() { return __builtin_convertvector(lane_numbers(), Vec); }
 
   bool sweep_forward(Int number, const Own &own) {
     const Strip strip = strip_of(number);
@@ -488,7 +489,7 @@ class Tiles {
       c.unit = splat(-LEVEL);
       if constexpr (tangents) c.origin = splat(0);
       if constexpr (!Kind::local) {  // as if gaps led to the end
-        const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - counted();
+        const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - lane_reals();
         Vec m;
         GapWeight{gap_bits()}(max_of(gaps, splat(0)), m, c.unit);
         c.unit -= LEVEL;
@@ -589,7 +590,7 @@ class Tiles {
     return tangent <= double(largest_of(largest));
   }
 
-  /* Writes the results that are numbers; false if one of them has lost too many digits. */
+  /* Writes the score, the parameters' gradients and what lies outside lengths; false if too many digits are lost. */
   bool finish() {
     Summed sums{};
     if constexpr (pass == Pass::gradients) {
