@@ -9,7 +9,7 @@ Every function works under jax.jit, jax.grad and jax.vmap, any of them in any or
 """
 
 try:
-    from jax_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine
+    from jax_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine, soft_dtw
 except ImportError as error:
     import pathlib
     import runpy
@@ -30,6 +30,7 @@ __all__ = [
     "needleman_wunsch",
     "smith_waterman",
     "smith_waterman_affine",
+    "soft_dtw",
     "variants",
 ]
 

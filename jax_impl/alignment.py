@@ -11,7 +11,7 @@ from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks
-from shared.alignments import names_by_position, recurrence_of
+from shared.alignments import ALIGNMENTS, names_by_position, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -61,7 +61,8 @@ def align(
     )
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, platform)
-    arguments = prepare(similarity, lengths, parameters)
+    is_cost = ALIGNMENTS[function_name].is_cost
+    arguments = prepare(similarity, lengths, parameters, is_cost)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
@@ -72,7 +73,7 @@ def align(
         scores = sweep_of(function_name, chosen, by_position)(*prepared)
     if chosen != "wavefront" or by_position:  # which overlooks NaN only where no gap can step
         scores *= nan_factor(arguments)
-    return (scores * arguments.valid).astype(arguments.result_dtype)
+    return ((0.0 - scores if is_cost else scores) * arguments.valid).astype(arguments.result_dtype)
 
 
 def _warn(reason: str, platform: str) -> None:

@@ -50,8 +50,11 @@ def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
     return (i < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
-def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
-    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: bool) -> Arguments:
+    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
+
+    is_cost: the matrix holds costs, which become similarities.
+    """
     checks.check_alignment(see, similarity, lengths, parameters)
     shape = tuple(similarity.shape)
     checks.check_fixed_shape(shape)
@@ -59,7 +62,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     batch = shape[:-2]
     s = jnp.asarray(similarity)
     result_dtype = s.dtype
-    s = widened(s)
+    s = -widened(s) if is_cost else widened(s)
     sizes = jnp.broadcast_to(_sizes(lengths, rows, cols), (*batch, 2))
 
     arrays_of_values = [

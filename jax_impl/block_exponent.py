@@ -49,7 +49,8 @@ BLOCK = 5  # anti-diagonals with the same exponents
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:
     """Whether alignments of this kind are computed with block exponents."""
-    return len(recurrence.states) == 1 and not recurrence.by_position and dtype == jnp.float32
+    is_one_state = len(recurrence.states) == 1 and not recurrence.only_corner
+    return is_one_state and not recurrence.by_position and dtype == jnp.float32
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:

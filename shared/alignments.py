@@ -27,6 +27,11 @@ needleman_wunsch: global alignment with a linear gap.
     h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap )              h = (i + j + 2) gap outside
     score  = h of the last cell
 
+soft_dtw: soft dynamic time warping. The matrix holds costs: s is minus them, and the result minus the score.
+
+    h(i,j) = smax( h(i-1,j-1), h(i,j-1), h(i-1,j) ) + s(i,j)          h = 0 before the first cell, else LOWEST outside
+    score  = h of the last cell
+
 A local alignment has the state LOWEST outside the matrix: nothing begins there.
 
 Every gap may also be given by position, as a matrix like the similarity: gap(i,j) is then what a step into the cell
@@ -74,6 +79,8 @@ class Alignment(NamedTuple):
     states: dict[str, tuple[Choice, ...]]  # state -> the choices of its smooth maximum
     border: tuple[str, ...] | None  # outside the matrix, for each gap from its corner on; None: LOWEST
     ends: tuple[End, ...]  # one for each combination of the options
+    is_cost: bool = False  # the matrix holds costs, minus the similarity; the result is minus the score
+    only_corner: bool = False  # of the border an alignment may begin in the corner only, the rest is LOWEST
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -124,6 +131,7 @@ S = SIMILARITY
 H = 0  # the state of a linear gap
 A, R, D = 0, 1, 2  # those of an affine gap: a match, a gap along the row, a gap along the column
 _PETTI = "Petti et al. 2021, doi:10.1101/2021.10.23.465204"
+_CUTURI = "Cuturi and Blondel 2017, arXiv:1703.01541"
 _NEEDLEMAN = "Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021"
 
 ALIGNMENTS = {
@@ -177,6 +185,17 @@ ALIGNMENTS = {
         border=("gap",),
         ends=(_end(IN_THE_LAST_CELL, _own(H)),),
     ),
+    "soft_dtw": Alignment(
+        text="soft dynamic time warping",
+        source=_CUTURI,
+        parameters={"temperature": 1.0},
+        option_values={},
+        states={"h": (_diagonal(H, S), _left(H, S), _up(H, S))},
+        border=(),
+        ends=(_end(IN_THE_LAST_CELL, _own(H)),),
+        is_cost=True,
+        only_corner=True,
+    ),
 }
 
 
@@ -192,6 +211,7 @@ class Recurrence:
     where: str  # an alignment may end
     ends: tuple[Choice, ...]
     ends_among_choices: tuple[int, ...]  # which choices of the first state the ends are; none: states of the cell
+    only_corner: bool  # of the border an alignment may begin in the corner only
 
     def step(
         self, smax: Callable[..., Any], parameters: Mapping[str, Any], s: Any, diagonal: Any, left: Any, up: Any
@@ -215,12 +235,17 @@ class Recurrence:
 
     def border(self, parameters: Mapping[str, Any], diagonal: Any, lowest: Any = LOWEST) -> tuple[Any, ...]:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
-        value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
+        if self.only_corner:
+            value = _times(
+                lowest, diagonal > -2, like=lowest if hasattr(lowest, "dtype") else parameters["temperature"]
+            )
+        else:
+            value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
         return (value,) * len(self.states)
 
     def border_tangent(self, tangents: Mapping[str, Any], diagonal: Any) -> tuple[Any, ...]:
         """The tangents of `border`, given those of the parameters, in which it is linear or constant."""
-        return self.border(tangents, diagonal) if self.border_terms is not None else (0.0,) * len(self.states)
+        return self.border(tangents, diagonal) if self.border_terms else (0.0,) * len(self.states)
 
     def may_end(self, i: Any, j: Any, lengths: Any) -> Any:
         """Mask of the cells where an alignment may end. lengths: (2, *batch)."""
@@ -248,8 +273,12 @@ class Recurrence:
         if not terms:
             return 0.0
         gap: Any = sum(terms[1:], terms[0])
-        # JAX may have been told to promote no type by itself
-        return gap * (count.astype(gap.dtype) if hasattr(count, "astype") else count)
+        return _times(gap, count, like=gap)
+
+
+def _times(value: Any, count: Any, like: Any) -> Any:
+    # JAX may have been told to promote no type by itself
+    return value * (count.astype(like.dtype) if hasattr(count, "astype") else count)
 
 
 def _name(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> str:
@@ -276,6 +305,7 @@ def _recurrence(function_name: str, options: Mapping[str, Any], by_position: tup
         end.where,
         end.choices,
         tuple(states[0].index(choice) for choice in end.choices if choice.neighbour != "cell"),
+        alignment.only_corner,
     )
 
 

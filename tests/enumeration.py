@@ -10,6 +10,8 @@ An alignment is a walk over the corners between the cells, a corner (i, j) lying
     smith_waterman                every walk from anywhere that begins with M; with end="match" it also ends with M and
                                   has at least two
     smith_waterman_affine         the same as end="match"; with restrict_turns none has a D just before an R
+    soft_dtw                      every walk from (0, 0) to (rows, cols) that begins with M; each move matches the cell
+                                  before the corner to which it goes, at its cost: the temperature is negative
 
     score = T log(sum over the alignments of exp(worth / T)),  worth = similarities matched + prices of gap positions
 
@@ -33,8 +35,10 @@ PRICES = {
     "smith_waterman_affine": ("gap_open", "gap_extend"),
     "free_gap": (),
     "needleman_wunsch": ("gap",),
+    "soft_dtw": (),
 }
-GLOBAL = ("free_gap", "needleman_wunsch")
+GLOBAL = ("free_gap", "needleman_wunsch", "soft_dtw")
+SIGN = dict.fromkeys(PRICES, 1) | {"soft_dtw": -1}
 
 
 class Alignment(NamedTuple):
@@ -58,7 +62,8 @@ def alignments(problem: str, rows: int, cols: int, **options: Any) -> list[Align
 def by_enumeration(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> tuple[float, Values]:
     """Score and gradients (similarity and each parameter): 0 and zeros where there is no alignment."""
     every = _ensemble(problem, similarity, parameters, options)
-    entropy = (every.score - float(every.probabilities @ every.worth)) / every.temperature
+    own = float(every.probabilities @ every.worth) if len(every.worth) else every.score
+    entropy = (every.score - own) / every.temperature * SIGN[problem] if np.isfinite(own) else 0.0
     return every.score, _named(problem, similarity.shape, parameters, every.probabilities @ every.counts, entropy)
 
 
@@ -70,7 +75,7 @@ def hessian_vector_product(
     along = every.counts[:, : direction.size] @ direction.ravel()
     shares = every.probabilities * (along - every.probabilities @ along) / every.temperature
     # entropy = (score - expected worth) / T: the score changes as the worths do, what is left is that of their shares
-    to_entropy = -float(shares @ every.worth) / every.temperature
+    to_entropy = -float(shares @ every.worth) / every.temperature * SIGN[problem]
     return _named(problem, similarity.shape, parameters, shares @ every.counts, to_entropy)
 
 
@@ -80,7 +85,7 @@ def largest_state(problem: str, similarity: np.ndarray, parameters: Values, opti
     With an affine gap these are told apart by their last move. 0 where there is none.
     """
     rows, cols = similarity.shape
-    temperature = parameters["temperature"]
+    temperature = parameters["temperature"] * SIGN[problem]
     totals: dict[tuple[Cell, str], list[float]] = {}
     for begun in _beginnings(problem, rows, cols, options):
         state = begun.moves[-1] if problem == "smith_waterman_affine" else ""
@@ -110,7 +115,7 @@ def best_matches(
     """
     rows, cols = similarity.shape
     counts = _counts(problem, rows, cols, tuple(options.items()), _by_position(problem, parameters))
-    worth = counts @ _prices(problem, similarity, parameters)
+    worth = counts @ _prices(problem, similarity * SIGN[problem], parameters)
     best = counts[worth > worth.max() - 1e-9, : similarity.size]
     next_best = worth[(counts[:, : similarity.size] != best[0]).any(axis=1)]
     return best.mean(axis=0).reshape(rows, cols), worth.max(), worth.max() - next_best.max(initial=-np.inf)
@@ -126,7 +131,8 @@ def number_of_alignments(problem: str, rows: int, cols: int, **options: Any) -> 
         return math.comb(rows + cols, rows) - 1 - rows * cols
     size = 1 << max(rows, cols).bit_length()  # so that few tables serve all sizes
     if problem in GLOBAL:
-        return _delannoy(size)[rows, cols]
+        fewer = int(problem == "soft_dtw")
+        return _delannoy(size)[rows - fewer, cols - fewer]
     fewer = 1 if options.get("end") == "any" else 2  # a last match takes a row and a column
     return _delannoy_from_each_start(size)[rows - fewer, cols - fewer] if min(rows, cols) >= fewer else 0
 
@@ -142,13 +148,14 @@ class _Ensemble(NamedTuple):
 
 
 def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> _Ensemble:
-    temperature = float(parameters["temperature"])
+    temperature = float(parameters["temperature"]) * SIGN[problem]
     counts = _counts(problem, *similarity.shape, tuple(options.items()), _by_position(problem, parameters))
     prices = _prices(problem, similarity, parameters)
-    forbidden = np.isneginf(prices)
+    forbidden = np.isinf(prices)
     counts = counts[~counts[:, forbidden].any(axis=1)]
     worth = counts @ np.where(forbidden, 0.0, prices)
-    score = _smooth_maximum(worth, temperature) if len(worth) else 0.0
+    impossible = np.inf if problem == "soft_dtw" and similarity.size else 0.0
+    score = _smooth_maximum(worth, temperature) if len(worth) else impossible
     return _Ensemble(counts, worth, np.exp((worth - score) / temperature), score, temperature)
 
 
@@ -169,7 +176,8 @@ def _named(problem: str, shape: tuple[int, ...], parameters: Values, values: np.
 
 
 def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:
-    return worth.max() + temperature * math.log(math.fsum(np.exp((worth - worth.max()) / temperature)))
+    most = worth.max() if temperature > 0 else worth.min()
+    return most + temperature * math.log(math.fsum(np.exp((worth - most) / temperature)))
 
 
 @functools.cache
@@ -197,7 +205,9 @@ def _counts(
 
 def _beginnings(problem: str, rows: int, cols: int, options: Values) -> Iterator[Alignment]:
     """Every alignment, and everything that one may begin with."""
-    if problem in GLOBAL:
+    if problem == "soft_dtw":
+        walks = [((0, 0), "M" + moves) for moves in _walks((1, 1), rows, cols) if rows and cols]
+    elif problem in GLOBAL:
         walks = [((0, 0), moves) for moves in _walks((0, 0), rows, cols)]
     else:
         starts = [(i, j) for i in range(rows) for j in range(cols)]
@@ -225,7 +235,10 @@ def _alignment(problem: str, start: Cell, moves: str, options: Values) -> Alignm
     corner = start
     matches, paid, entered = [], [], []
     for number, move in enumerate(moves):
-        if move == "M":
+        if problem == "soft_dtw":
+            i, j = _after(corner, move)
+            matches.append((i - 1, j - 1))
+        elif move == "M":
             matches.append(corner)
         elif problem == "smith_waterman_affine":
             paid.append(_affine_price(moves[number - 1], move, options["penalize_turns"]))

@@ -43,6 +43,11 @@ class Problem(NamedTuple):
     options: tuple[dict[str, Any], ...]
 
 
+def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A public function with its matrix as `similarity`, whatever it calls it."""
+    return lambda similarity, lengths=None, **parameters: function(similarity, lengths, **parameters)
+
+
 class Inputs(NamedTuple):
     """Arguments of a problem in float64, each value one that float32 can hold; and a cotangent for the scores."""
 

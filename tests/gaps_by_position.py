@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, by_keyword
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
@@ -97,7 +97,7 @@ def products(
 @functools.lru_cache(maxsize=32)  # compiled once for the directions and inputs of a shape
 def _jax_slope(score: Callable[..., Any]) -> Callable[[Any, Values, Values], Values]:
     def loss(lengths: Any, arguments: Values, direction: Values) -> Any:
-        total = lambda values: score(lengths=lengths, **values).sum()  # noqa: E731
+        total = lambda values: by_keyword(score)(lengths=lengths, **values).sum()  # noqa: E731
         return sum((direction[name] * slope).sum() for name, slope in jax.grad(total)(arguments).items())
 
     return jax.jit(jax.grad(loss, argnums=1))
@@ -105,7 +105,7 @@ def _jax_slope(score: Callable[..., Any]) -> Callable[[Any, Values, Values], Val
 
 def _torch_slope(score: Callable[..., Any], lengths: Any, arguments: Values, direction: Values) -> Values:
     leaves = {name: value.clone().requires_grad_() for name, value in arguments.items()}
-    total = score(lengths=None if lengths is None else torch.from_numpy(lengths), **leaves).sum()
+    total = by_keyword(score)(lengths=None if lengths is None else torch.from_numpy(lengths), **leaves).sum()
     first = torch.autograd.grad(total, list(leaves.values()), create_graph=True)
     loss = torch.stack([(direction[name] * value).sum() for name, value in zip(leaves, first, strict=True)]).sum()
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))

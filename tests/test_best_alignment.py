@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from enumeration import SIGN
 from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, poison
 from native_calls import PAIRS, ROWS, Given
 
@@ -128,8 +129,8 @@ def test_best_scores_of_whole_numbers_are_exact_in_float32(framework):
     similarity = np.full((2, 2), -1.0)
     similarity[[0, 1], [0, 1]] = 2**23, 2**23 - 1
     for problem in PROBLEMS:
-        scores, matches = best(framework, problem, similarity, None, "float32")
-        assert float(scores) == 2**24 - 1
+        scores, matches = best(framework, problem, similarity * SIGN[problem], None, "float32")
+        assert float(scores) == (2**24 - 1) * SIGN[problem]
         assert_equal([matches], [np.eye(2, dtype=bool)])
 
 
@@ -138,11 +139,11 @@ def test_best_scores_of_whole_numbers_are_exact_in_float32(framework):
 def test_forbidden_pairs_and_pairs_with_nan_have_no_best_alignment(framework, problem, options):
     similarity = np.ones((4, 3, 3))
     similarity[0, 1, 1] = np.nan
-    similarity[1, 2, 0] = np.inf
-    similarity[2] = -np.inf
+    similarity[1, 2, 0] = np.inf * SIGN[problem]
+    similarity[2] = -np.inf * SIGN[problem]
     scores, matches = best(framework, problem, similarity, None, "float32", **options)
     assert np.isnan(scores[:2]).all() and not matches[:3].any()
-    assert scores[2] == (6 * -1.0 if problem == "needleman_wunsch" else 0.0)
+    assert scores[2] == {"needleman_wunsch": 6 * -1.0, "soft_dtw": np.inf}.get(problem, 0.0)
     assert scores[3] == 3.0
     assert_equal([matches[3]], [np.eye(3, dtype=bool)])
     for name in ALIGNMENTS[problem].gaps:
@@ -174,7 +175,7 @@ def test_the_best_alignment_takes_half_precision_and_empty_batches(framework):
         ("smith_waterman_affine", {"restrict_turns": 1}, TypeError, "restrict_turns must be True or False, got int"),
         ("needleman_wunsch", {"gap": 1e30}, ValueError, "gap must be finite and at most 1e+18, got 1e+30"),
         ("marginals", {}, TypeError, "function must be one of smith_waterman, smith_waterman_affine, free_gap, "
-         "needleman_wunsch of this package, or functools.partial of one with keywords only, got "
+         "needleman_wunsch, soft_dtw of this package, or functools.partial of one with keywords only, got "
          "{package}.expected_alignment.marginals"),
         ("free_gap", {"lengths": [2, 2]}, TypeError,
          "best_alignment takes lengths by itself, not in functools.partial"),

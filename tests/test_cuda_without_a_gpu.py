@@ -49,7 +49,7 @@ def parameters_of(problem: str, options: dict[str, Any]) -> list[set[str]]:
     """The table's name of each cost of the kernels."""
     if problem == "smith_waterman_affine":
         return [{"gap_open"}, {"gap_extend"}, {"gap_open" if options["penalize_turns"] else "gap_extend"}]
-    return [set() if problem == "free_gap" else {"gap"}]
+    return [set() if problem in ("free_gap", "soft_dtw") else {"gap"}]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
-from frameworks import FRAMEWORKS, PROBLEMS
+from frameworks import FRAMEWORKS, PROBLEMS, by_keyword
 
 import torch_impl
 from torch_impl.compiler import compiled
@@ -145,7 +145,7 @@ def alignment(framework: str, problem: str) -> Callable[..., Any]:
 def test_bad_arguments_raise_one_text_in_both_frameworks(problem, error, text, arguments, framework):
     """Bad NumPy arrays and the framework's own are refused alike, in marginals too."""
     package, backend = FRAMEWORKS[framework]
-    assert raised(alignment(framework, problem), **arguments) == (error, text)
+    assert raised(by_keyword(alignment(framework, problem)), **arguments) == (error, text)
     with backend.precision("float64"):
         converted = {name: own_array(framework, value) for name, value in arguments.items()}
         assert raised(package.marginals, alignment(framework, problem), **converted) == (error, text)

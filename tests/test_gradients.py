@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, single
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, by_keyword, ragged, single
 from gaps_by_position import EVERY as BY_POSITION
 from gaps_by_position import TURNS, Values, by_differences, directions_of, outside, products
 
@@ -135,10 +135,10 @@ def test_forward_mode_is_right_whatever_the_padding_of_tangents_is(framework, va
     arguments = {"similarity": inputs.similarity, **inputs.parameters}
     direction, *_ = directions_of(inputs, names)
     package = FRAMEWORKS[framework].package
-    score = functools.partial(getattr(package, problem), lengths=inputs.lengths, variant=variant, **options)
+    function = by_keyword(functools.partial(getattr(package, problem), variant=variant, **options))
     exact = reference.gradients(problem, lengths=inputs.lengths, **arguments, **options)
     along = [np.nan_to_num(exact[name] * direction[name]).reshape(6, -1).sum(1) for name in arguments]
-    tangents = jvp(framework, lambda values: score(**values), arguments, direction)
+    tangents = jvp(framework, lambda values: function(lengths=inputs.lengths, **values), arguments, direction)
     np.testing.assert_allclose(tangents, sum(along), 1e-12, 1e-12)
 
 

@@ -73,7 +73,7 @@ def test_the_signatures_are_the_same(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_defaults_are_those_of_the_table(name):
     table = ALIGNMENTS[name].parameters | ALIGNMENTS[name].options | {"variant": "auto"}
-    first = [("similarity", inspect.Parameter.empty), ("lengths", None)]
+    first = [("cost" if ALIGNMENTS[name].is_cost else "similarity", inspect.Parameter.empty), ("lengths", None)]
     signature = parameters(getattr(jax_impl, name))
     assert [(argument, default) for argument, _, default in signature] == [*first, *table.items()]
     assert {kind for _, kind, _ in signature[2:]} == {inspect.Parameter.KEYWORD_ONLY}

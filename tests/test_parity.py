@@ -42,18 +42,18 @@ from shared.variants import FOR_GPUS, variant_names
 
 # a size for each problem. XLA takes a second for every seven cells written out, PyTorch one or more to trace a scan
 RUNGS = {
-    ("jax", "cell_loop"): ((3, 2), (2, 2), (2, 2), (2, 3)),
-    ("jax", "diagonal_loop"): ((3, 4), (2, 3), (2, 3), (3, 2)),
-    ("jax", "scan_cond"): ((8, 5), (3, 4), (1, 7), (3, 4)),
-    ("jax", "scan_select"): ((63, 17), (5, 8), (8, 5), (17, 9)),
-    ("jax", "batch_loop"): ((4, 3), (3, 4), (4, 3), (3, 4)),
-    ("jax", "vmap"): ((17, 9), (5, 8), (7, 1), (8, 5)),
-    ("torch", "cell_loop"): ((17, 9), (8, 5), (5, 8), (8, 5)),
-    ("torch", "diagonal_loop"): ((63, 17), (8, 5), (17, 9), (63, 17)),
-    ("torch", "scan_cond"): ((5, 8), (3, 4), (3, 4), (3, 4)),
-    ("torch", "scan_select"): ((7, 1), (3, 4), (3, 4), (5, 8)),
-    ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4)),
-    ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4)),
+    ("jax", "cell_loop"): ((3, 2), (2, 2), (2, 2), (2, 3), (2, 2)),
+    ("jax", "diagonal_loop"): ((3, 4), (2, 3), (2, 3), (3, 2), (2, 3)),
+    ("jax", "scan_cond"): ((8, 5), (3, 4), (1, 7), (3, 4), (3, 4)),
+    ("jax", "scan_select"): ((63, 17), (5, 8), (8, 5), (17, 9), (5, 8)),
+    ("jax", "batch_loop"): ((4, 3), (3, 4), (4, 3), (3, 4), (3, 4)),
+    ("jax", "vmap"): ((17, 9), (5, 8), (7, 1), (8, 5), (5, 8)),
+    ("torch", "cell_loop"): ((17, 9), (8, 5), (5, 8), (8, 5), (5, 8)),
+    ("torch", "diagonal_loop"): ((63, 17), (8, 5), (17, 9), (63, 17), (17, 9)),
+    ("torch", "scan_cond"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4)),
+    ("torch", "scan_select"): ((7, 1), (3, 4), (3, 4), (5, 8), (3, 4)),
+    ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
+    ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4)),
 }
 # a case of these takes milliseconds in any size
 CHEAP = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import PROBLEMS, Inputs, Result, assert_parity, ragged, reference_result, run, run_function
+from frameworks import PROBLEMS, Inputs, Result, assert_parity, by_keyword, ragged, reference_result, run, run_function
 
 import jax_impl
 import jax_impl.backend
@@ -118,7 +118,7 @@ def test_parity_sees_one_wrong_gradient_and_names_it(problem, name):
     def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
         arguments = {"similarity": similarity, **parameters}
         arguments[name] = 1.01 * arguments[name] - 0.01 * arguments[name].detach()
-        return getattr(torch_impl, problem)(lengths=lengths, **arguments)
+        return by_keyword(getattr(torch_impl, problem))(lengths=lengths, **arguments)
 
     with pytest.raises(AssertionError, match=f"^{name} is"):
         compare(run_function("torch", faulty, expected(problem)[0], "float32"), problem=problem)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from enumeration import SIGN
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, Result, ragged, reference_result, run
 from gaps_by_position import by_differences, outside, products
 
@@ -171,6 +172,7 @@ def test_local_pairs_without_an_alignment_score_zero_with_zero_gradients(framewo
 def test_what_is_forbidden_does_not_depend_on_the_temperature(framework, variant, problem, options):
     similarity = np.full((PAIRS, ROWS, COLS), -1e20)
     similarity[:, [0, 1], [0, 3]] = 1.0  # between them a gap of two, just above what is forbidden
+    similarity *= SIGN[problem]
     values = same_gaps(np.full(PAIRS, -2.4e19), [1e-6, 1e-3, 0.05, 1.0, 20.0, 1e6])
     inputs = Inputs(similarity, np.tile(np.array([2, 4], np.int32), (PAIRS, 1)), values, np.ones(PAIRS))
     expected = reference_result(inputs._replace(parameters=of_problem(inputs, problem)), problem, **options)
@@ -211,7 +213,7 @@ def test_nan_and_infinity_inside_lengths_are_not_hidden(framework, variant, prob
     lengths = np.full((PAIRS, 2), (ROWS, COLS), dtype=np.int32)
     similarity = np.ones((PAIRS, ROWS, COLS))
     similarity[0, 2, 2] = similarity[1, 0, 0] = similarity[2, -1, -1] = similarity[3, 0, -1] = np.nan
-    similarity[4, -1, 0] = np.inf
+    similarity[4, -1, 0] = np.inf * SIGN[problem]
     inputs = Inputs(similarity, lengths, same_gaps(np.full(PAIRS, -1.0), np.ones(PAIRS)), np.ones(PAIRS))
     result = evaluate(framework, problem, options, inputs, variant=variant)
     assert np.isnan(result.score).tolist() == [True] * 5 + [False]

@@ -8,6 +8,7 @@ import pytest
 from enumeration import (
     GLOBAL,
     PRICES,
+    SIGN,
     Alignment,
     alignments,
     by_enumeration,
@@ -123,7 +124,7 @@ def test_score_gradients_and_largest_state_are_those_of_all_alignments(problem, 
 def test_minus_infinity_leaves_the_alignments_that_do_not_match_there(problem, options):
     for forbidden in (*itertools.product(range(3), range(4)), ...):  # each cell, and all of them
         similarity, parameters = some(problem, (), (3, 4))
-        similarity[forbidden] = -np.inf
+        similarity[forbidden] = -np.inf * SIGN[problem]
         gradients = reference.gradients(problem, similarity, **parameters, **options)
         assert not gradients["similarity"][forbidden].any()
         expected, enumerated = by_enumeration(problem, similarity, parameters, options)
@@ -241,9 +242,10 @@ def test_the_best_alignment_is_the_first_of_those_worth_most(problem, options, n
         gaps = {name: random.integers(-2, 2, size=shape if name in names else ()) for name in PRICES[problem]}
         similarity = random.integers(-2, 3, size=shape).astype(float)
         best, matches = reference.best_alignment(problem, similarity, **gaps, **options)
-        every = [(worth_of(a, similarity, gaps), a) for a in alignments(problem, *shape, **options)]
+        sign = SIGN[problem]
+        every = [(sign * worth_of(a, similarity, gaps), a) for a in alignments(problem, *shape, **options)]
         most = max((worth for worth, _ in every), default=0.0)
-        assert best == most
+        assert best == sign * most
         expected = np.zeros(shape, bool)
         for cell in first_of(problem, [a for worth, a in every if worth == most]).matches if every else ():
             expected[cell] = True
@@ -252,11 +254,12 @@ def test_the_best_alignment_is_the_first_of_those_worth_most(problem, options, n
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_best_alignment_without_possible_matches_or_with_nan_has_no_match(problem):
-    best, matches = reference.best_alignment(getattr(reference, problem), np.full((3, 4), -np.inf))
-    assert not matches.any() and best == (-7.0 if problem == "needleman_wunsch" else 0.0)
+    sign = SIGN[problem]
+    best, matches = reference.best_alignment(getattr(reference, problem), np.full((3, 4), -np.inf * sign))
+    assert not matches.any() and best == {"needleman_wunsch": -7.0, "soft_dtw": np.inf}.get(problem, 0.0)
     ones = np.ones((3, 4, 5))
     similarity = ones.copy()
-    similarity[0, 1, 1], similarity[1, 2, 0], similarity[2, 0, 4] = np.nan, np.inf, np.nan
+    similarity[0, 1, 1], similarity[1, 2, 0], similarity[2, 0, 4] = np.nan, np.inf * sign, np.nan
     scores, matches = reference.best_alignment(problem, similarity, [(4, 5), (4, 5), (4, 4)])
     assert np.isnan(scores[:2]).all() and scores[2] == 4.0 and matches.sum((1, 2)).tolist() == [0, 0, 4]
     for name in PRICES[problem]:

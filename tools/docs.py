@@ -10,6 +10,7 @@ whose content is made from the record. KIND is a key of KINDS.
 """
 
 import functools
+import itertools
 import json
 import re
 import sys
@@ -48,8 +49,7 @@ def rendered(text: str) -> str:
 
     A record that does not exist is not yet recorded. A legend stands below the first of its tables only.
     """
-    blocks_told = set[str]()
-    legends = set[str]()
+    blocks_told, legends = set[str](), set[str]()
 
     def block(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
@@ -126,11 +126,7 @@ def _widths(ratios: list[Estimate]) -> str:
 _GRADIENT, _SECOND = "marginals", "hvp"
 _WORDS = {_GRADIENT: "gradient", _SECOND: "second derivatives"}
 # no second derivatives of the loops: PyTorch's compiled one has none
-_ROWS = (
-    (FIRST_ROW, _GRADIENT),
-    ("vmap", _GRADIENT),
-    *((row, name) for row in ("wavefront", "fused") for name in _WORDS),
-)
+_ROWS = ((FIRST_ROW, _GRADIENT), ("vmap", _GRADIENT), *itertools.product(("wavefront", "fused"), _WORDS))
 
 
 def headline(folder: Path) -> str:

@@ -10,7 +10,7 @@ differentiated twice. A best alignment has no derivative. The variants with the 
 first order."""
 
 try:
-    from torch_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine
+    from torch_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine, soft_dtw
 except ImportError as error:
     import pathlib
     import runpy
@@ -31,6 +31,7 @@ __all__ = [
     "needleman_wunsch",
     "smith_waterman",
     "smith_waterman_affine",
+    "soft_dtw",
     "variants",
 ]
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from shared import checks
-from shared.alignments import Recurrence, names_by_position, recurrence_of
+from shared.alignments import ALIGNMENTS, Recurrence, names_by_position, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import Arguments, columns_and_gaps, nan_factor, prepare
-from torch_impl.derivatives import Engine, kernel_pass, score, transformed_score
+from torch_impl.derivatives import Engine, kernel_pass, marginals, score, transformed_score
 from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, is_plain_call, plain_call, why_not
@@ -122,11 +122,17 @@ def run_pass(
     if chosen == "fused":
         return fused(pass_function, function_name, options, similarity, lengths, parameters)
     recurrence = recurrence_of(function_name, options, by_position)
+    is_cost = ALIGNMENTS[function_name].is_cost
     if chosen not in SWEEPS and (is_score or is_exporting()):  # torch.export cannot trace autograd
         engine = Engine(chosen, wavefront, (recurrence.name, chosen == "cuda_graph"))
-        return _by_wavefront(functools.partial(pass_function, engine), similarity, lengths, parameters)
+        arguments = prepare(similarity, lengths, parameters, is_cost, mask=False)
+        results = _by_wavefront(functools.partial(pass_function, engine), arguments)
+        # the first derivative for the costs is that for similarities: both signs cancel
+        return 0.0 - results if is_cost and pass_function is not marginals else results
     if is_score:
-        return _by_sweep(function_name, chosen, recurrence, by_position, prepare(similarity, lengths, parameters))
+        arguments = prepare(similarity, lengths, parameters, is_cost)
+        scores = _by_sweep(function_name, chosen, recurrence, by_position, arguments)
+        return 0.0 - scores if is_cost else scores
     return None
 
 
@@ -170,9 +176,8 @@ def _warn_at_once(reason: str) -> None:
     cpp.warn(reason)
 
 
-def _by_wavefront(call: Callable[..., Tensor], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
+def _by_wavefront(call: Callable[..., Tensor], arguments: Arguments) -> Tensor:
     """The result (*batch, ...) of a pass of its engine, which masks what lies outside lengths by itself."""
-    arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
     values, gaps = columns_and_gaps(arguments.parameters, s.shape[:-2])
     single = s.ndim == 2

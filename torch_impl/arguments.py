@@ -95,15 +95,17 @@ def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:
     return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
-def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: bool = True) -> Arguments:
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: bool, mask: bool = True) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
-    Without `mask` the matrices outside lengths are left as they are, which may be NaN.
+    is_cost: the matrix holds costs, which become similarities. Without `mask` the matrices outside lengths are left as
+    they are, which may be NaN.
     """
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
+    s = -s if is_cost else s
     full = vector_of((rows, cols), torch.int64, s.device)
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)

@@ -28,15 +28,16 @@ def best_alignment(
     then a gap along the row, then one along the column.
 
     Args:
-        function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
+        function: smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch or soft_dtw of this package, or
             functools.partial of one with keywords.
-        similarity, lengths: as for that function; -inf forbids a match.
+        similarity, lengths: as for that function; -inf forbids a match, a cost of inf a cell.
         parameters: its gaps and options, such as end. There is no temperature and no variant.
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units, and matches, boolean, of similarity's shape:
-        where the alignment has a match. Without an alignment the score is 0, of a global pair
-        -inf; where a pair has NaN or +inf inside its lengths, or NaN as a gap, it is NaN. In all three nothing matches.
+        where the alignment has a match, or the path of soft_dtw a cell. Without an alignment the score is 0, of a
+        global pair -inf, of soft_dtw inf; where a pair has NaN or +inf inside its lengths (-inf as a cost), or NaN as a
+        gap, it is NaN. In these cases nothing matches.
 
         It works under torch.compile and torch.func.vmap.
 

@@ -53,7 +53,8 @@ IN_CACHE = 2**14
 
 def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
     """Whether some of the pairs are computed with block exponents."""
-    if len(recurrence.states) > 1 or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
+    is_one_state = len(recurrence.states) == 1 and not recurrence.only_corner
+    if not is_one_state or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
     return bool(
         (_decay(values) <= MOST_DECAY).any()

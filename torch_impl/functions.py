@@ -174,3 +174,38 @@ def needleman_wunsch(
     """
     parameters = {"gap": gap, "temperature": temperature}
     return align("needleman_wunsch", similarity, lengths, parameters, {}, variant)
+
+
+def soft_dtw(
+    cost: Any,
+    lengths: Any = None,
+    *,
+    temperature: Any = 1.0,
+    variant: str = "auto",
+) -> torch.Tensor:
+    """Soft dynamic time warping: the smoothly least cost of a path from the first cell to the last.
+
+    r(i,j) = cost(i,j) + softmin( r(i-1,j-1), r(i-1,j), r(i,j-1) ), softmin(x) = -T log sum exp(-x / T); outside the
+    matrix r = 0 before the first cell, else infinite. `marginals` is the expected path: the probability of each cell.
+
+    Args:
+        cost: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in float32),
+            such as squared distances of two series' elements. inf forbids a cell.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            cost[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        temperature: > 0, in the units of cost (gamma); a number or a tensor of shape () or (batch,).
+        variant: a name of `variants("soft_dtw")`, or "auto" for the best of them here.
+
+    Returns:
+        Costs of shape () or (batch,), in cost's dtype, device and units; 0 for a pair without rows or columns; inf,
+        with zero gradients, where every path visits a forbidden cell.
+        Differentiable for cost, and for temperature when a tensor: twice with "auto", to any order with the
+        loops, and once with the variants that scan, which raise RuntimeError on a double backward.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Cuturi and Blondel 2017, arXiv:1703.01541.
+    """
+    return align("soft_dtw", cost, lengths, {"temperature": temperature}, {}, variant)

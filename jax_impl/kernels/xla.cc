@@ -29,7 +29,7 @@ enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, BEST, PASSES };  // in the order o
 
 extern "C" {
 // by whether there are gaps by position, kind, and pass
-__attribute__((visibility("default"))) void *alignment_kernels[2][ALIGNMENT_FREE_GAP + 1][PASSES];
+__attribute__((visibility("default"))) void *alignment_kernels[2][ALIGNMENT_SOFT_DTW + 1][PASSES];
 }
 
 namespace {
@@ -105,7 +105,7 @@ struct Call {
     call.parameters = parameters.data();
     for (AlignmentGap &gap : gaps) gap.stride = gap.t_stride = call.pair_stride;
     if (is_by_position(0) || is_by_position(1)) call.gaps = gaps;
-    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = alignment_kernels[call.gaps != nullptr][kind][pass];
+    if (kind >= 0 && kind <= ALIGNMENT_SOFT_DTW) kernel = alignment_kernels[call.gaps != nullptr][kind][pass];
     if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
   }
 

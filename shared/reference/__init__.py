@@ -4,9 +4,9 @@
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives
     best_alignment(smith_waterman, similarity, lengths, gap=-1.0, end="any")          -> scores, matches
 
-and the same for smith_waterman_affine, free_gap and needleman_wunsch. Shapes are those of `jax_impl` and `torch_impl`:
-similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or arrays of
-shape () or (batch,), gaps also of similarity's shape. Results are float64.
+and the same for smith_waterman_affine, free_gap, needleman_wunsch and soft_dtw. Shapes are those of `jax_impl` and
+`torch_impl`: similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or
+arrays of shape () or (batch,), gaps also of similarity's shape. Results are float64.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import numpy as np
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.checks import check_parameter, see_host
-from shared.reference import global_linear, local_affine, local_linear
+from shared.reference import global_linear, local_affine, local_linear, warping
 from shared.tolerances import DIFFERENCE_STEP, FORBIDDEN
 
 # function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
@@ -26,6 +26,7 @@ _MODULES: dict[str, tuple[ModuleType, dict[str, float]]] = {
     "smith_waterman_affine": (local_affine, {}),
     "free_gap": (global_linear, {"gap": 0.0}),
     "needleman_wunsch": (global_linear, {}),
+    "soft_dtw": (warping, {}),
 }
 
 
@@ -62,6 +63,11 @@ def needleman_wunsch(similarity: Any, lengths: Any = None, *, gap: Any = -1.0, t
     return _each_pair("score", "needleman_wunsch", similarity, lengths, gap=gap, temperature=temperature)
 
 
+def soft_dtw(cost: Any, lengths: Any = None, *, temperature: Any = 1.0) -> np.ndarray:
+    """Soft dynamic time warping: the smoothly least cost; shape () or (batch,), float64."""
+    return _each_pair("score", "soft_dtw", cost, lengths, temperature=temperature)
+
+
 def gradients(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> dict[str, np.ndarray]:
     """Exact derivatives of each pair's score, by a backward recurrence of its own.
 
@@ -78,6 +84,8 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
         result = module.gradients(pair, **arguments)
         if module.score(pair, **arguments) <= FORBIDDEN:
             result = {name: np.zeros_like(value) for name, value in result.items()}
+        if module is warping:
+            result["temperature"] = 0.0 - result["temperature"]
         results.append({name: np.pad(result[name], padding if np.ndim(result[name]) else 0) for name in names})
     if not batched:
         return results[0]
@@ -157,9 +165,10 @@ def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **
 
 def _allowed(module: ModuleType, score: float) -> float:
     """Return the score, or where every alignment is forbidden -inf for a global pair and 0 for a local one."""
+    sign = -1 if module is warping else 1
     if score > FORBIDDEN or np.isnan(score):
-        return score
-    return -np.inf if module is global_linear else 0.0
+        return sign * score
+    return 0.0 if module in (local_linear, local_affine) else -sign * np.inf
 
 
 def _pairs(
@@ -171,7 +180,7 @@ def _pairs(
     if unknown := given.keys() - alignment.parameters.keys() - alignment.options.keys():
         raise TypeError(f"{function_name} takes no {', '.join(sorted(unknown))}")
     parameters = alignment.parameters | alignment.options | given | fixed
-    matrices = np.asarray(similarity, dtype=np.float64)
+    matrices = np.asarray(similarity, dtype=np.float64) * (-1 if module is warping else 1)
     matrices = np.where(matrices <= FORBIDDEN, -np.inf, matrices)
     batched = matrices.ndim == 3
     matrices = matrices if batched else matrices[None]

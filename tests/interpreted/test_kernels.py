@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, assert_parity, ragged, reference_result, score_of
+from frameworks import FRAMEWORKS, assert_parity, by_keyword, ragged, reference_result, score_of
 from frameworks import run as run_public
 from gaps_by_position import directions_of, outside, products
 from kernel_calls import Given, jax_calls, run, run_native, take_for_a_gpu, torch_calls
@@ -34,6 +34,7 @@ CASES = [
     ("jax", "smith_waterman", MATCH, (), "float64", (6, 5)),
     ("torch", "free_gap", {}, (), "float64", (9, 1)),
     ("torch", "smith_waterman_affine", RESTRICTED, (), "float32", (6, 5)),
+    ("torch", "soft_dtw", {}, (), "float32", (6, 5)),
     ("jax", "smith_waterman_affine", NO_TURNS, (), "float64", (8, 3)),
     ("torch", "smith_waterman_affine", ALL_TURNS, (), "float64", (6, 5)),
     ("torch", "smith_waterman", ANY, ("gap",), "float32", (1, 1)),
@@ -69,7 +70,7 @@ def test_first_and_second_derivatives_are_right(
     with backend.precision(dtype):
         inputs_by_name = {"similarity": inputs.similarity, **inputs.parameters}
         arrays = {name: backend.to_device(value.astype(dtype), "cpu") for name, value in inputs_by_name.items()}
-        scores = backend.to_numpy(score(lengths=inputs.lengths, **arrays))
+        scores = backend.to_numpy(by_keyword(score)(lengths=inputs.lengths, **arrays))
         marginals = backend.to_numpy(package.marginals(score, lengths=inputs.lengths, **arrays))
     np.testing.assert_array_equal(scores, result.score)
     cotangent = result.cotangent[:, None, None]

@@ -28,14 +28,13 @@ def exact_pairs(
     (On a CPU, `shared.kernels.cpp.exact_pairs()` counts such pairs.)
 
     Args:
-        function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
-            functools.partial of one with keywords.
+        function: an alignment of this package, or functools.partial of one with keywords.
         similarity, lengths, parameters: as for that function; similarity on a CUDA device.
         pass_name: "score" or "marginals"; for a Hessian-vector product, the pairs are nearly always those of marginals.
 
     Returns:
-        A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64 and for
-        gaps by position.
+        A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64, for
+        gaps by position, and for soft_dtw.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not on a CUDA device; an unknown pass_name.

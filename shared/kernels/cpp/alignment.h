@@ -29,7 +29,8 @@ enum {
   ALIGNMENT_LOCAL_MATCH = 1, /* smith_waterman, end "match": gap, temperature */
   ALIGNMENT_AFFINE = 2,      /* smith_waterman_affine: gap_open, gap_extend, temperature */
   ALIGNMENT_GLOBAL = 3,      /* needleman_wunsch: gap, temperature */
-  ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature; a library of ALIGNMENT_GLOBAL has it */
+  ALIGNMENT_FREE_GAP = 4,    /* free_gap: temperature; a library of ALIGNMENT_GLOBAL has it */
+  ALIGNMENT_SOFT_DTW = 5     /* soft_dtw: temperature. The matrix holds costs: similarities are minus these, scores too */
 };
 
 #ifndef KIND

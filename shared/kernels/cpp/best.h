@@ -201,17 +201,21 @@ class BestTask {
   }
 
   void run() {
+    auto put = [&](int p, Real worth) { job_.scores[pairs_[p]] = IS_COST<Kind> ? 0 - worth : worth; };
     if (rows_ == 0) {
-      for (int p = 0; p < count_; ++p) finish(p, nullptr);
+      for (int p = 0; p < count_; ++p) put(p, finish(p, nullptr));
       return;
     }
     const CellBits<Cells::bits, L> bits(rows_, cols_);
     forwards(bits);
-    for (int p = 0; p < count_; ++p) finish(p, &bits);
+    for (int p = 0; p < count_; ++p) put(p, finish(p, &bits));
   }
 
  private:
-  Vec border(Vec positions) const { return Kind::local ? border_ : border_ * positions; }
+  Vec border(Vec positions) const {
+    if (IS_COST<Kind>) return positions > splat(0) ? splat(NEVER) : splat(0);
+    return Kind::local ? border_ : border_ * positions;
+  }
 
   void forwards(const CellBits<Cells::bits, L> &bits) {
     // a vector's cells are staged where its lag puts them, and it may be read from the first step to the last
@@ -277,7 +281,7 @@ class BestTask {
         gather<1>(matrix, call_.rows * call_.cols, from, extent, steps, to + lag, clean);
         return InSteps{to, 1};
       };
-      own.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(s, bad_); });
+      own.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(IS_COST<Kind> ? -s : s, bad_); });
       InSteps costs[2];
       for (int g = 0; g < 2; ++g) {
         costs[g] = {&cost_[g], 0};
@@ -299,8 +303,8 @@ class BestTask {
     }
   }
 
-  /* The score and the matches of pair number p of the task. */
-  void finish(int p, const CellBits<Cells::bits, L> *bits) {
+  /* Writes the matches of pair number p of the task; returns its score. */
+  Real finish(int p, const CellBits<Cells::bits, L> *bits) {
     const int64_t pair = pairs_[p], cols = call_.cols;
     const Size size = size_of(call_, pair);
     uint8_t *matches = job_.matches + pair * call_.rows * cols;
@@ -313,25 +317,19 @@ class BestTask {
       const bool is_earlier = ends_.worth[l] == ends_.worth[best] && ends_.row[l] < ends_.row[best];
       if (l == 0 || ends_.worth[l] > ends_.worth[best] || is_earlier) best = l;
     }
-    Real &score = job_.scores[pair];
-    if (is_bad) {
-      score = std::numeric_limits<Real>::quiet_NaN();
-      return;
-    }
-    if (size.rows == 0 || size.cols == 0) {
-      score = empty_[p] * Real(size.rows + size.cols);
-      if (score <= FORBIDDEN) score = -std::numeric_limits<Real>::infinity();
-      return;
-    }
+    if (is_bad) return std::numeric_limits<Real>::quiet_NaN();
     constexpr bool is_global = Kind::end == End::last;
-    score = is_global ? final_[p] : ends_.worth[best];
-    if (score <= FORBIDDEN) {
-      score = is_global ? -std::numeric_limits<Real>::infinity() : Real(0);
-      return;
+    constexpr Real impossible = is_global ? -std::numeric_limits<Real>::infinity() : Real(0);
+    if (size.rows == 0 || size.cols == 0) {
+      const Real gaps = empty_[p] * Real(size.rows + size.cols);
+      return gaps <= FORBIDDEN ? impossible : gaps;
     }
+    const Real score = is_global ? final_[p] : ends_.worth[best];
+    if (score <= FORBIDDEN) return impossible;
     const Place at = is_global ? Place{size.rows - 1, size.cols - 1} : Place{ends_.row[best], ends_.col[best]};
     Cells::trace(at, [&](const Place &place, int k) { return bits->at(place, k, p); },
                  [&](const Place &place) { matches[place.row * cols + place.col] = 1; });
+    return score;
   }
 
   const BestJob &job_;

@@ -62,6 +62,30 @@ struct BestCells {
   }
 };
 
+/* One state, of which every cell on the way is a match. Bit 0: it comes from the diagonal. Bit 1: else, from the left. */
+template <bool restricted>
+struct BestCells<SoftDtw, restricted> {
+  static constexpr int states = 1;
+  static constexpr int bits = 2;
+
+  INLINE static Vec step(Vec s, const StepCosts &, Vec diagonal, const Vec (&left)[1], const Vec (&up)[1], Vec (&out)[1],
+                         LaneBits (&to)[bits]) {
+    const Vec gap = max_of(left[0], up[0]);
+    to[0] = at_least(diagonal, gap);
+    to[1] = at_least(left[0], up[0]);
+    return out[0] = s + max_of(diagonal, gap);
+  }
+
+  template <class Bit, class Match>
+  static void trace(Place at, const Bit &bit, const Match &match) {
+    while (at.row >= 0 && at.col >= 0) {
+      match(at);
+      const bool diagonal = bit(at, 0), left = bit(at, 1);
+      at.col -= diagonal || left, at.row -= diagonal || !left;
+    }
+  }
+};
+
 /* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: nothing
    of the cell is worth continuing, a match starts anew; the greatest is A; else, it is R; D comes from A; else, from R;
    R comes from A; else, from R. */

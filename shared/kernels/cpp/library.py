@@ -37,6 +37,7 @@ KINDS = {
     ("smith_waterman_affine", None): 2,
     ("needleman_wunsch", None): 3,
     ("free_gap", None): 4,
+    ("soft_dtw", None): 5,
 }
 RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS, OPEN_BY_POSITION, EXTEND_BY_POSITION = 1, 2, 4, 8, 16
 _FLAGS_BY_POSITION = {"gap": OPEN_BY_POSITION, "gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
@@ -98,7 +99,7 @@ _TURNED_OFF = "the environment variable ALIGNMENT_NATIVE turns the native kernel
 _NOT_THE_USERS = ("shared", "jax_impl", "torch_impl", "jax", "torch")
 
 # free_gap has the recurrence of needleman_wunsch, so they have one library
-_LIBRARIES = {kind: min(kind, KINDS["needleman_wunsch", None]) for kind in KINDS.values()}
+_LIBRARIES = {kind: kind for kind in KINDS.values()} | {KINDS["free_gap", None]: KINDS["needleman_wunsch", None]}
 
 _kernels = {
     (dtype, kind, by_position): Kernel(dtype, _LIBRARIES[kind], by_position)

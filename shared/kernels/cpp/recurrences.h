@@ -8,6 +8,8 @@
 #ifndef RECURRENCES_H
 #define RECURRENCES_H
 
+#include <type_traits>
+
 namespace alignment {
 
 enum class From { start, diagonal, left, up };           // which cell a choice comes from
@@ -77,6 +79,23 @@ struct GlobalLinear {
   static constexpr End end = End::last;
   static constexpr bool local = false;
 };
+
+/* h(i,j) = s + smax( h(i-1,j-1), h(i-1,j), h(i,j-1) ), s minus the cost of the cell; outside the matrix nothing but 0
+   before the first cell. Cuturi and Blondel 2017, arXiv:1703.01541 */
+struct SoftDtw {
+  static constexpr int states = 1;
+  static constexpr int counts[] = {3};
+  static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::none},
+                                           {From::up, 0, Cost::none},
+                                           {From::left, 0, Cost::none}}};
+  static constexpr Cost common[] = {Cost::match};
+  static constexpr End end = End::last;
+  static constexpr bool local = false;
+};
+
+/* Whether the matrix holds costs, and the score is the least: the recurrence is of minus both. */
+template <class Kind>
+constexpr bool IS_COST = std::is_same_v<Kind, SoftDtw>;
 
 /* How many gaps of a kind may be given by position. */
 template <class Kind>

@@ -34,6 +34,9 @@ void with_recurrence(int32_t kind, const Use &use) {
   if constexpr (has(ALIGNMENT_GLOBAL)) {
     if (kind == ALIGNMENT_GLOBAL || kind == ALIGNMENT_FREE_GAP) return use(GlobalLinear());
   }
+  if constexpr (has(ALIGNMENT_SOFT_DTW)) {
+    if (kind == ALIGNMENT_SOFT_DTW) return use(SoftDtw());
+  }
 }
 
 inline std::atomic<int64_t> exact_pairs{0};  // of this library, in calls that could use block exponents
@@ -169,14 +172,16 @@ int32_t run(const Job &job) {
   }
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
-    bool tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+    bool tried = !IS_COST<Kind> && call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
     // border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
     for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
       if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
     }
     std::vector<Outcome> outcomes;
-    if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
+    if constexpr (!IS_COST<Kind>) {
+      if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
+    }
     std::vector<int64_t> remaining;
     for (int64_t pair = 0; pair < call.pairs; ++pair) {
       if (!tried || outcomes[pair].needs_cell_exponents) remaining.push_back(pair);
@@ -195,7 +200,7 @@ int32_t run(const Job &job) {
 /* Whether the gaps by position that the options name are there, in this library, of this kind, and in the call. */
 inline bool has_gaps(const AlignmentCall &call) {
   constexpr int both = ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION;
-  const int known = call.kind == ALIGNMENT_AFFINE ? both : call.kind == ALIGNMENT_FREE_GAP ? 0 : ALIGNMENT_OPEN_BY_POSITION;
+  const int known = call.kind == ALIGNMENT_AFFINE ? both : has_gap(call.kind) ? ALIGNMENT_OPEN_BY_POSITION : 0;
   const int named = call.options & both;
   return named == 0 || (POSITIONS && (named & ~known) == 0 && call.gaps);
 }

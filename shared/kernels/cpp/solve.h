@@ -41,9 +41,9 @@ inline double clamped_temperature(double t) {
   return t > 0 && t <= __DBL_MAX__ ? std::min(std::max(t, COLDEST), HOTTEST) : t;
 }
 
-inline int parameter_count(int kind) {
-  return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
-}
+inline bool has_gap(int kind) { return kind != ALIGNMENT_FREE_GAP && kind != ALIGNMENT_SOFT_DTW; }
+
+inline int parameter_count(int kind) { return kind == ALIGNMENT_AFFINE ? 3 : has_gap(kind) ? 2 : 1; }
 
 // Whether a gap is by position. gap: 0 for open, 1 for extend.
 inline bool is_by_position(const AlignmentCall &call, int gap) {
@@ -55,7 +55,7 @@ inline Parameters parameters_of(const AlignmentCall &call, const Real *values, i
   const int kind = call.kind;
   const Real *own = values + pair * parameter_count(kind);
   Parameters p{0, 0, own[parameter_count(kind) - 1]};
-  if (kind == ALIGNMENT_FREE_GAP) return p;
+  if (!has_gap(kind)) return p;
   if (!is_by_position(call, 0)) p.open = own[0];
   if (kind != ALIGNMENT_AFFINE) p.extend = p.open;
   if (kind == ALIGNMENT_AFFINE && !is_by_position(call, 1)) p.extend = own[1];
@@ -80,7 +80,7 @@ inline void put_parameters(int kind, Real *values, int64_t pair, const Parameter
   Real *own = values + pair * parameter_count(kind);
   if (kind == ALIGNMENT_AFFINE) {
     own[0] = Real(p.open), own[1] = Real(p.extend), own[2] = Real(p.temperature);
-  } else if (kind == ALIGNMENT_FREE_GAP) {
+  } else if (!has_gap(kind)) {
     own[0] = Real(p.temperature);
   } else {
     own[0] = Real(p.open), own[1] = Real(p.temperature);
@@ -211,7 +211,8 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
   Parameters p = clamped_parameters_of(call, pair), t{};
   if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
   Size size = size_of(call, pair);
-  const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
+  const bool is_cost = call.kind == ALIGNMENT_SOFT_DTW;
+  const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP || is_cost;
   const bool tangents = pass == Pass::tangents;
   const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
   const double border = tangents ? sums.border_tangent : sums.border;
@@ -245,6 +246,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
   } else if (global) {
     score = -std::numeric_limits<double>::infinity();
   }
+  if (is_cost) score = 0 - score, t_score = 0 - t_score, d.temperature = 0 - d.temperature;
   const double nan = std::nan("");
   if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
   if (is_by_position(call, 0)) d.open = 0;
@@ -350,8 +352,9 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     };
     auto stage = [&](Int i, const Extent &where, Vec *to, Vec *t_to) {
       auto as_it_is = [](Vec t) { return t; };
-      stage_matrix(lanes.similarity, i, where, to, [&](Vec s) { return clean(s, bad_lanes); });
-      if constexpr (tangents) stage_matrix(lanes.t_similarity, i, where, t_to, as_it_is);
+      auto as_similarity = [](Vec s) { return IS_COST<Kind> ? -s : s; };
+      stage_matrix(lanes.similarity, i, where, to, [&](Vec s) { return clean(as_similarity(s), bad_lanes); });
+      if constexpr (tangents) stage_matrix(lanes.t_similarity, i, where, t_to, as_similarity);
       for (int g = 0; g < GAPS<Kind>; ++g) {
         const LaneGap &gap = lanes.gaps[g];
         if (!gap.by_position) continue;

@@ -268,6 +268,8 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
   States<Kind> states;
   if constexpr (Kind::local) {
     for (auto &state : states.of) state = nothing();
+  } else if constexpr (IS_COST<Kind>) {
+    states.of[0] = {splat(1), gaps > splat(0) ? splat(NOTHING) : splat(0), splat(0)};
   } else {
     Vec whole = rounded_product(gaps, lanes.gap_part);
     Vec part = fma(gaps, lanes.gap_part, -whole);

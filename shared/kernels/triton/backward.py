@@ -3,11 +3,11 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, all_choices, to_neighbours
+from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, all_choices, to_neighbours
 from shared.kernels.triton.forward import GAPS, INPUTS, NUMBERS
 from shared.kernels.triton.gaps import costs_in, gap_rows, to_gaps
 from shared.kernels.triton.gradients import clear_outside, ends_in, parts_of_choices, store_values
-from shared.kernels.triton.pairs import FORBIDDEN, LN_2, clamped, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.pairs import FORBIDDEN, LN_2, clamped, constants, ends_of, match_of, outside, signed, size_of
 from shared.kernels.triton.tiles import (
     chosen,
     columns,
@@ -91,7 +91,7 @@ def backward_kernel(
     first_gap: tl.constexpr = 2 if tangents else 1
     numbers_each: tl.constexpr = 2 if gap_tangents else 1
     # gap steps along the border cost what those of the pair do; by position they cost nothing
-    has_border: tl.constexpr = (kind == GLOBAL or kind == FREE_GAP) and not open_by_position
+    has_border: tl.constexpr = kind >= GLOBAL and not open_by_position
     turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, _valid, parameters = constants(
@@ -210,7 +210,8 @@ def backward_kernel(
                     under = under + (belows[n][k],)
                 diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
                 input_columns = in_step(given_columns, k)
-                of_match = match_of(input_columns[0], input_columns[first_gap - 1], match, tangents)
+                s = signed(kind, input_columns[0])
+                of_match = match_of(s, signed(kind, input_columns[first_gap - 1]), match, tangents)
                 costs_here = costs_in(
                     open_by_position,
                     extend_by_position,
@@ -237,7 +238,7 @@ def backward_kernel(
                 end_parts, t_end_parts, of_entropy = ends_in(
                     kind, tangents, with_values, ends, m, e, x, own_cell, total, of_entropy
                 )
-                if kind == LOCAL_ANY or kind == GLOBAL or kind == FREE_GAP:
+                if kind == LOCAL_ANY or kind >= GLOBAL:
                     if tangents:
                         v = (v[0] + end_parts[0], v[1] + t_end_parts[0])
                     else:
@@ -252,7 +253,7 @@ def backward_kernel(
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
                 if tangents and with_values:
                     # a forbidden match has no share, but may be infinite
-                    of_entropy += matched * tl.maximum(input_columns[0], FORBIDDEN)
+                    of_entropy += matched * tl.maximum(s, FORBIDDEN)
                 of_opened += to_costs[0]
                 if kind == AFFINE:
                     of_extended += to_costs[1]
@@ -341,4 +342,5 @@ def backward_kernel(
         d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
     else:
         d_temperature = entropies * LN_2
+    d_temperature = signed(kind, d_temperature)
     store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), is_asked, real)

@@ -8,9 +8,9 @@ Nothing is rounded but sums of two: whole numbers are exact up to the largest th
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, LOCAL_MATCH, SOFT_DTW
 from shared.kernels.triton.gaps import gap_rows
-from shared.kernels.triton.pairs import FORBIDDEN, clamped, ends_of, parameters_of, size_of
+from shared.kernels.triton.pairs import FORBIDDEN, clamped, ends_of, parameters_of, signed, size_of
 from shared.kernels.triton.tiles import chosen, columns_of, in_step, is_inside, numbers, shifted, tile_of, tiles_at
 
 # the bits of a cell of one state: it is a match; as one it is a start, or else it comes from the left
@@ -76,6 +76,8 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
             worth_here = s + tl.maximum(diagonal, 0.0)
             other = tl.where(worth_here >= gap, diagonal <= 0, other)
         state = tl.maximum(worth_here, gap)
+        if kind == SOFT_DTW:
+            worth_here, state = diagonal, s + tl.maximum(diagonal, gap)
         worth = continued if kind == LOCAL_MATCH else state
         return (state,), worth, flag(worth_here >= gap, MATCHES) | flag(other, STARTS_OR_LEFT)
 
@@ -83,7 +85,9 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
 @triton.jit
 def border(kind: tl.constexpr, gaps, gap):
     """The states of cells outside the matrix, `gaps` gap positions from the corner."""
-    if kind == GLOBAL or kind == FREE_GAP:
+    if kind == SOFT_DTW:
+        states = (tl.where(gaps > 0, float("-inf"), 0.0 * gaps),)
+    elif kind >= GLOBAL:
         states = (gaps * gap,)
     else:
         never = tl.zeros_like(gaps) + float("-inf")
@@ -119,11 +123,11 @@ def walk(kind: tl.constexpr, restrict_turns: tl.constexpr, cells, row_size, i, j
         else:
             is_match, other = (bits & MATCHES) != 0, (bits & STARTS_OR_LEFT) != 0
             is_over, is_left = is_match & other, ~is_match & other
-        tl.store(cell, FOUND, mask=is_match)
+        tl.store(cell, FOUND, mask=is_match | (kind == SOFT_DTW))
         i -= tl.where(is_left, 0, 1)
         j -= tl.where(is_match | is_left, 1, 0)
         going = (i >= 0) & (j >= 0)
-        if kind != GLOBAL and kind != FREE_GAP:
+        if kind < GLOBAL:
             going = going & ~is_over
 
 
@@ -231,9 +235,10 @@ def best_kernel(
                 col = t0 - lane + k
                 up = chosen(lane == 0, in_step(rows_above, k), shifted(left, lane_above))
                 input_columns = in_step(given_columns, k)
-                # outside the cells it is 0
-                bad = bad | ~(input_columns[0] < float("inf"))
-                s = tl.where(input_columns[0] > FORBIDDEN, input_columns[0], float("-inf"))
+                given = signed(kind, input_columns[0])
+                # outside the cells 0 is given
+                bad = bad | ~(given < float("inf"))
+                s = tl.where(given > FORBIDDEN, given, float("-inf"))
                 open_here, extend_here = opened, extended
                 if open_by_position:
                     open_here = clamped(input_columns[1])
@@ -269,9 +274,9 @@ def best_kernel(
     is_top = worth == top
     first = tl.min(tl.where(is_top, end_row, rows), 0)
     score = tl.where(exists, top, 0.0)
-    if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
+    if kind >= GLOBAL:  # without a cell it is all gaps
         score = tl.where(is_empty, opened * (full_rows + own_cols).to(real), top)
-        score = tl.where(score > FORBIDDEN, score, float("-inf"))
+        score = signed(kind, tl.where(score > FORBIDDEN, score, float("-inf")))
     tl.store(scores + pair, tl.where(is_bad, float("nan"), score))
     tl.store(ends + pair * 2, first)
     tl.store(ends + pair * 2 + 1, tl.min(tl.where(is_top & (end_row == first), end_col, cols), 0))

@@ -40,7 +40,7 @@ from shared.kernels.triton.block_exponent import (
     warp_and_place,
     way_on,
 )
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of, summed
+from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, highest, slice_of, summed
 from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import columns_of, in_step, is_inside
@@ -154,7 +154,7 @@ def block_backward_kernel(
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
-    local: tl.constexpr = kind != GLOBAL and kind != FREE_GAP
+    local: tl.constexpr = kind < GLOBAL
     ends_on_match: tl.constexpr = local and kind != LOCAL_ANY
     blocks: tl.constexpr = steps // BLOCK
     # as in the forward kernel

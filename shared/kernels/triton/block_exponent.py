@@ -50,7 +50,7 @@ import triton.language as tl
 from triton import knobs
 
 from shared.kernels.triton import programs
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, highest
+from shared.kernels.triton.cells import AFFINE, GLOBAL, highest
 from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import is_inside
 
@@ -327,7 +327,7 @@ def border_above(kind: tl.constexpr, t0, border, above, units, warp, place, grou
 def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.constexpr):
     """The values left of each lane's rows, those that go down to the row below, the corner's, and their unit."""
     zero = (row * 0).to(real)
-    if kind == GLOBAL or kind == FREE_GAP:
+    if kind >= GLOBAL:
         m, unit = outside(kind, False, row.to(real), border)
         corner = m
         left = ()
@@ -450,7 +450,7 @@ def way_on(problem: tl.constexpr, costs, right, below):
 @triton.jit
 def state_of(problem: tl.constexpr, costs, w, diagonal, start, left, up, col):
     """The values a cell passes on, and the factor of its match's weight w. Lanes not yet begun stay at the border."""
-    local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
+    local: tl.constexpr = problem[0] < GLOBAL
     before = diagonal + start if local else diagonal
     right, down = passed_on(problem, costs, w * before, left, up)
     if not local:
@@ -462,7 +462,7 @@ def state_of(problem: tl.constexpr, costs, w, diagonal, start, left, up, col):
 @triton.jit
 def tangent_of(problem: tl.constexpr, costs, w, t_match, before, t_diagonal, t_start, t_left, t_up, col):
     """The tangents of what state_of gives, `before` among it. t_match: of the match's logarithm."""
-    local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
+    local: tl.constexpr = problem[0] < GLOBAL
     t_before = t_diagonal + t_start if local else t_diagonal
     t_right, t_down = passed_on(problem, costs, w * tl.fma(t_match, before, t_before), t_left, t_up)
     if not local:

@@ -35,7 +35,7 @@ from shared.kernels.triton.block_exponent import (
     times,
     warp_and_place,
 )
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
+from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, slice_of
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
@@ -100,7 +100,7 @@ def block_forward_kernel(
     steps: tl.constexpr,
 ):
     """Scores, or with `tangents`, for which they are kept, their tangents in the direction t_similarity."""
-    local: tl.constexpr = kind != GLOBAL and kind != FREE_GAP
+    local: tl.constexpr = kind < GLOBAL
     blocks: tl.constexpr = steps // BLOCK
     # numbers that a cell passes on; and with their tangents
     states: tl.constexpr = 2 if kind == AFFINE else 1

@@ -19,6 +19,8 @@ LOCAL_MATCH = tl.constexpr(1)
 AFFINE = tl.constexpr(2)
 GLOBAL = tl.constexpr(3)
 FREE_GAP = tl.constexpr(4)
+SOFT_DTW = tl.constexpr(5)
+# those from GLOBAL on are global alignments, those from FREE_GAP on have no gap parameter
 
 
 @triton.jit
@@ -43,6 +45,8 @@ def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.conste
         in_column = (plus(up[0], gap, product), plus(up[1], turn, product), plus(up[2], extend, product))
         return match, in_row, in_column
     else:
+        if kind == SOFT_DTW:
+            gap = s
         gaps = (plus(up[0], gap, product), plus(left[0], gap, product))
         if kind == LOCAL_ANY or kind == LOCAL_MATCH:
             return ((plus(diagonal[0], s, product),) + gaps + (s,),)
@@ -69,6 +73,8 @@ def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
         matched = match[0]
         if kind == LOCAL_ANY or kind == LOCAL_MATCH:
             matched += match[3]
+        if kind == SOFT_DTW:
+            matched += match[1] + match[2]
         return match[:1], match[2:3], match[1:2], matched, (match[1] + match[2],)
 
 

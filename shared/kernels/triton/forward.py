@@ -5,7 +5,6 @@ import triton.language as tl
 
 from shared.kernels.triton.cells import (
     AFFINE,
-    FREE_GAP,
     GLOBAL,
     LOCAL_MATCH,
     all_choices,
@@ -21,7 +20,18 @@ from shared.kernels.triton.cells import (
     summed,
 )
 from shared.kernels.triton.gaps import costs_in, gap_rows
-from shared.kernels.triton.pairs import FORBIDDEN, LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.pairs import (
+    FORBIDDEN,
+    LN_2,
+    MOST,
+    NOTHING,
+    constants,
+    ends_of,
+    match_of,
+    outside,
+    signed,
+    size_of,
+)
 from shared.kernels.triton.tiles import (
     chosen,
     columns_of,
@@ -165,11 +175,12 @@ def forward_kernel(
                     corner = corner + (rows_above[n][k],)
                 up = chosen(lane == 0, corner, shifted(last, lane_above))
                 input_columns = in_step(given_columns, k)
-                # outside the cells it is 1
-                bad = bad | ~(input_columns[0] < float("inf"))
+                s = signed(kind, input_columns[0])
+                # outside the cells 1 is given
+                bad = bad | ~(s < float("inf"))
                 for n in tl.static_range(first_gap, len(input_columns), numbers_each):
                     bad = bad | (input_columns[n] != input_columns[n])
-                of_match = match_of(input_columns[0], input_columns[first_gap - 1], match, tangents)
+                of_match = match_of(s, signed(kind, input_columns[first_gap - 1]), match, tangents)
                 costs_here = costs_in(
                     open_by_position,
                     extend_by_position,
@@ -211,7 +222,7 @@ def forward_kernel(
                     if tangents:
                         end_x = new_x[0]
                 ends = is_inside(t0 - lane - first_end + k, end_widths)
-                if kind == GLOBAL or kind == FREE_GAP:
+                if kind >= GLOBAL:
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)
                     total_origin = tl.where(ends, end_x, total_origin)
@@ -233,7 +244,7 @@ def forward_kernel(
                     for n in tl.static_range(count):
                         to = plane(first_plane, planes, n, plane_size) + address + t0
                         tl.store(to + k, new[n], mask=to_keep)
-            if kind != GLOBAL and kind != FREE_GAP:
+            if kind < GLOBAL:
                 higher = tl.maximum(top, highest(ends_e))
                 shrink, weights = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
                 before_it = total
@@ -274,11 +285,12 @@ def forward_kernel(
         score = temperature * tangent + t_temperature * worth
     else:
         score = temperature * worth
-    if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
+    if kind >= GLOBAL:  # without a cell it is all gaps
         gaps = (full_rows + own_cols).to(tl.float64)
         score = tl.where(exists, score, 0.0 if tangents else float("-inf"))
         is_gaps = is_empty & (gaps * opened > FORBIDDEN)
         score = tl.where(is_gaps, gaps * (t_opened if tangents else opened), score)
+        score = signed(kind, score)
     else:
         score = tl.where(exists, score, 0.0)
     ok = valid & ~is_bad

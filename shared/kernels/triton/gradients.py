@@ -115,7 +115,7 @@ def store_values(
         tl.store(d_values + pair * 3, (d_open + bad).to(real), mask=is_asked)
         tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real), mask=is_asked)
         tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real), mask=is_asked)
-    elif kind == FREE_GAP:
+    elif kind >= FREE_GAP:
         tl.store(d_values + pair, (d_temperature + bad).to(real), mask=is_asked)
     else:
         tl.store(d_values + pair * 2, (d_open + bad).to(real), mask=is_asked)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, SOFT_DTW
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -33,7 +33,7 @@ def parameters_of(kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_
         if extend_by_position:
             extended = temperature * 0
         return opened, extended, temperature
-    elif kind == FREE_GAP:
+    elif kind >= FREE_GAP:
         temperature = tl.load(values + pair).to(tl.float64)
         return temperature * 0, temperature * 0, temperature
     elif open_by_position:
@@ -121,7 +121,11 @@ def whole_number(x):
 def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
     """The states of cells outside the matrix, `gaps` gap positions from the corner: fractions, exponents, tangents."""
     zero = tl.zeros_like(gaps)
-    if kind == GLOBAL or kind == FREE_GAP:
+    if kind == SOFT_DTW:
+        states = (zero + 1, tl.where(gaps > 0, zero + NOTHING, zero))
+        if tangents:
+            states = states + (zero,)
+    elif kind >= GLOBAL:
         whole, part, t_gap = gap
         more = tl.floor(gaps * part + 0.5)
         states = (tl.exp2(gaps * part - more), gaps * whole + more)
@@ -149,6 +153,12 @@ def bits_beyond(whole, amount, high, low):
 
 
 @triton.jit
+def signed(kind: tl.constexpr, value):
+    """A similarity or score, of a cost or the least cost; and back."""
+    return 0.0 - value if kind == SOFT_DTW else value
+
+
+@triton.jit
 def match_of(s, t_s, match, tangents: tl.constexpr):
     """The weight of a match and its tangent. s and t_s must be finite where there is no cell."""
     high, low, inverse_t, slope, lowest = match
@@ -167,7 +177,7 @@ def ends_of(kind: tl.constexpr, row, widths, own_rows):
     """The columns of each row in which an alignment may end: the first, and how many there are."""
     if kind == LOCAL_ANY:
         return 0, widths
-    elif kind == GLOBAL or kind == FREE_GAP:
+    elif kind >= GLOBAL:
         return widths - 1, tl.where(row == own_rows - 1, 1, 0)
     else:
         return 1, tl.where(row > 0, tl.maximum(widths - 1, 0), 0)

@@ -18,6 +18,7 @@ from shared.kernels.cpp.library import (
 )
 
 AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
+SOFT_DTW = KINDS["soft_dtw", None]
 
 Shape = tuple[Any, ...]
 
@@ -137,7 +138,7 @@ def states_of(kind: int) -> int:
 
 def values_of(kind: int) -> int:
     """The number of differentiable parameters of a pair."""
-    return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
+    return {AFFINE: 3, FREE_GAP: 1, SOFT_DTW: 1}.get(kind, 2)
 
 
 def gaps_of(options: int, *prefixes: str) -> tuple[str, ...]:
@@ -276,7 +277,7 @@ def _exact_tangents(
 
 def _may_have_block_exponents(call: Call, dtype: str) -> bool:
     """Whether the kernels with block exponents can compute a call, but for pairs that they flag."""
-    return dtype == "float32" and not gaps_of(call.options, "")
+    return dtype == "float32" and call.kind != SOFT_DTW and not gaps_of(call.options, "")
 
 
 def _block_first(
