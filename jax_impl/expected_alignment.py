@@ -22,7 +22,7 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
 
     Returns:
         An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
-        column. It can be differentiated again, with respect to every differentiable argument.
+        column (of soft_dtw at least 1). It can be differentiated again, with respect to every differentiable argument.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not as described.

@@ -62,8 +62,8 @@ def alignments(problem: str, rows: int, cols: int, **options: Any) -> list[Align
 def by_enumeration(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> tuple[float, Values]:
     """Score and gradients (similarity and each parameter): 0 and zeros where there is no alignment."""
     every = _ensemble(problem, similarity, parameters, options)
-    own = float(every.probabilities @ every.worth) if len(every.worth) else every.score
-    entropy = (every.score - own) / every.temperature * SIGN[problem] if np.isfinite(own) else 0.0
+    mean = float(every.probabilities @ every.worth) if len(every.worth) else every.score
+    entropy = (every.score - mean) / every.temperature * SIGN[problem] if np.isfinite(mean) else 0.0
     return every.score, _named(problem, similarity.shape, parameters, every.probabilities @ every.counts, entropy)
 
 

@@ -24,6 +24,7 @@ AFFINE = {
 }
 CALLS: dict[str, list[Any]] = {
     "GLOBAL": [("needleman_wunsch", {}, ()), ("free_gap", {}, ())],
+    "SOFT_DTW": [("soft_dtw", {}, ())],
     "AFFINE": [("smith_waterman_affine", options, names) for names, options in AFFINE.items()],
 }
 # pairs, rows and columns around the width of a vector
@@ -36,7 +37,7 @@ LARGE = [(24, 60, 70), (1, 300, 400)]  # enough for a second thread, and for sev
 
 def check(kernel: Any, problem: str, options: dict, names: tuple[str, ...], size: tuple[int, int, int]) -> None:
     similarity, lengths, parameters = many(problem, "float32", *size, names)
-    lengths[0], similarity[similarity > 4] = size[1:], -np.inf
+    lengths[0], similarity[similarity > 4] = size[1:], np.inf if problem == "soft_dtw" else -np.inf
     parameters["temperature"] = np.logspace(-3, 3, len(similarity))
     parameters["temperature"][4::5] = 0
     results = []

@@ -339,6 +339,16 @@ def test_a_single_pair_is_gated_without_a_number(pass_name: str):
     assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
 
 
+def test_a_path_of_least_cost_passes_and_one_that_costs_more_does_not():
+    settings = Settings(input="random", size=(7, 9), batch=5, dtype="float64")
+    (inputs,) = cast(dict[str, AlignmentInputs], PROBLEMS["soft_dtw"].inputs(settings)).values()
+    paths = best_alignments("soft_dtw", inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
+    problem, expected = PROBLEMS["soft_dtw"], reference_results("soft_dtw", inputs, ("path",))
+    assert problem.judge("path", paths, expected, inputs, "float64").passed
+    dearest = best_alignments("soft_dtw", -inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
+    assert "off by" in problem.judge("path", dearest, expected, inputs, "float64").text
+
+
 @pytest.mark.parametrize("gaps_by_position", [False, True])
 def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_position: bool):
     arguments = {"gap": -0.5, GAPS_BY_POSITION: gaps_by_position}

@@ -368,13 +368,15 @@ def test_a_large_result_is_put_into_large_pages():
 # Affine gaps have the most states, and global alignments a border that costs something. The best alignments where gaps
 # are numbers are the kernels' by position too.
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["GLOBAL", pytest.param("AFFINE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["GLOBAL", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("AFFINE", "SOFT_DTW"))]
+)
 def test_the_sanitizers_find_nothing_but_a_planted_fault(kind):
     """The library and what it is linked with, watched by the address and undefined-behaviour sanitizers."""
     runtime = subprocess.check_output([*building.find_compiler(), "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("GCC's sanitizers can be loaded before Python")
-    with_best = kind == "AFFINE"
+    with_best = kind != "GLOBAL"
     passes = tuple(name for name in cpp.PASSES if with_best or name != "best")
     sanitized = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), by_position=with_best)
     sources = *sanitized.sources, *library.COMMON.sources

@@ -16,9 +16,9 @@ from frameworks import DTYPES
 from gaps_by_position import CASES as EVERY_BY_POSITION
 from gaps_by_position import TURNS
 from native_calls import (
-    CASES,
     EVERY,
     FINENESS,
+    IN_BLOCKS,
     KINDS,
     ROWS,
     Given,
@@ -298,7 +298,7 @@ def assert_steep_columns_are_right(problem: str, options: Any, count: int = 400)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("problem", "options"), CASES)
+@pytest.mark.parametrize(("problem", "options"), IN_BLOCKS)
 def test_random_steep_columns_are_right(problem, options):
     assert_steep_columns_are_right(problem, options)
 
@@ -412,7 +412,7 @@ def test_long_pairs_are_cut_into_tiles_alike_for_any_threads_and_company(problem
 
 
 # a kind of each border and gap; what makes the compiler's vectors shorter, and for how many of these kinds
-NARROWER_KINDS = ("smith_waterman", {"end": "any"}), CASES[2], ("needleman_wunsch", {})
+NARROWER_KINDS = ("smith_waterman", {"end": "any"}), IN_BLOCKS[2], ("needleman_wunsch", {})
 NARROWER = {"8 lanes": ("-mno-avx512f", 3), "4 lanes": ("-mno-avx", 1)}
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from shared.alignments import ALIGNMENTS
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignment_reference import ReferenceResults, batched, best_alignments
 from shared.problems.problem import Verdict
@@ -64,8 +65,9 @@ def judge_path(
     table, count = batched(inputs.similarity)[corner].astype(np.float64), batched(result)[expected.pairs].sum((1, 2))
     costs = [*gaps.values(), *(value for name, value in inputs.parameters.items() if name != "temperature")]
     most, longest = sum(np.abs(cost).max() for cost in costs), sum(table.shape[1:])
-    bonus = 1 + longest * most + 2 * np.abs(table[matches]).max(initial=0)
-    allowed = np.where(matches, table + bonus, -np.inf)
+    sign = -1 if ALIGNMENTS[problem].is_cost else 1
+    bonus = sign * (1 + longest * most + 2 * np.abs(table[matches]).max(initial=0))
+    allowed = np.where(matches, table + bonus, -sign * np.inf)
     worth, taken = best_alignments(problem, allowed, expected.lengths, {**inputs.keywords, **gaps})
     not_of_one_size = count != taken.sum((1, 2))
     if not_of_one_size.any():

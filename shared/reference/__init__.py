@@ -104,8 +104,8 @@ def best_alignment(
     Returns scores, shape () or (batch,), and matches, of similarity's shape and boolean. Where alignments are equally
     good, walking back from its end the one is taken that ends first, row by row, and in each cell starts if it can, or
     else comes from the diagonal, the left, or from above; with an affine gap from a match, or a gap along the row, or
-    one along the column. Without an alignment the score is 0, and nothing matches. A pair with NaN or +inf inside its
-    lengths, or NaN as a gap, has the score NaN, and nothing matches.
+    one along the column. Without an alignment the score is 0, of a global pair -inf, of soft_dtw inf, and nothing
+    matches. A pair with NaN or +inf (as a cost -inf) inside its lengths, or NaN as a gap, has the score NaN, no match.
     """
     if "temperature" in parameters:
         raise TypeError("best_alignment takes no temperature")
@@ -164,11 +164,13 @@ def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **
 
 
 def _allowed(module: ModuleType, score: float) -> float:
-    """Return the score, or where every alignment is forbidden -inf for a global pair and 0 for a local one."""
-    sign = -1 if module is warping else 1
-    if score > FORBIDDEN or np.isnan(score):
-        return sign * score
-    return 0.0 if module in (local_linear, local_affine) else -sign * np.inf
+    """Return the score, or where every alignment is forbidden -inf for a global pair and 0 for a local one.
+
+    Of soft_dtw minus that.
+    """
+    if score <= FORBIDDEN:
+        score = -np.inf if module in (global_linear, warping) else 0.0
+    return 0.0 - score if module is warping else score
 
 
 def _pairs(

@@ -54,7 +54,7 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
     gap = torch.tensor([-1.0, -2.0, -20.0])
     exact = exact_pairs(affine, s, torch.full((3, 2), 9), gap_open=gap, pass_name="score")
     assert exact.tolist() == [False, True, True]
-    assert exact_pairs(torch_impl.free_gap, s.double()).all()
+    assert exact_pairs(torch_impl.free_gap, s.double()).all() and exact_pairs(torch_impl.soft_dtw, s).all()
     assert exact_pairs(torch_impl.needleman_wunsch, s, gap=-torch.ones_like(s)).all()
     assert not exact_pairs(torch_impl.needleman_wunsch, s[0])
     refused: tuple[tuple[type[Exception], str, dict[str, Any]], ...] = (

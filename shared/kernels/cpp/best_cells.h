@@ -62,7 +62,7 @@ struct BestCells {
   }
 };
 
-/* One state, of which every cell on the way is a match. Bit 0: it comes from the diagonal. Bit 1: else, from the left. */
+/* One state; every cell of a path is a match. Bit 0: it comes from the diagonal. Bit 1: if not, from the left. */
 template <bool restricted>
 struct BestCells<SoftDtw, restricted> {
   static constexpr int states = 1;

@@ -164,8 +164,8 @@ def exact_pairs() -> int:
     """The number of pairs that this process has computed with an exponent per cell, 1.4 to 5.3 times slower.
 
     These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
-    with few columns. Second derivatives with respect to gap and temperature always use an exponent per cell and are not
-    counted. The number only grows: call this before and after some work, and subtract.
+    with few columns. Second derivatives with respect to gap and temperature, and soft_dtw, always use an exponent per
+    cell and are not counted. The number only grows: call this before and after some work, and subtract.
     """
     return sum(library.alignment_exact_pairs() for library in tuple(_loaded.values()))
 

@@ -172,7 +172,8 @@ int32_t run(const Job &job) {
   }
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
-    bool tried = !IS_COST<Kind> && call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+    bool tried = !IS_COST<Kind> && call.layout == ALIGNMENT_CHOOSE &&
+                 !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
     // border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
     for (int g = 0; pass == Pass::tangents && g < 2; ++g) {

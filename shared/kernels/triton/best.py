@@ -235,10 +235,10 @@ def best_kernel(
                 col = t0 - lane + k
                 up = chosen(lane == 0, in_step(rows_above, k), shifted(left, lane_above))
                 input_columns = in_step(given_columns, k)
-                given = signed(kind, input_columns[0])
+                raw = signed(kind, input_columns[0])
                 # outside the cells 0 is given
-                bad = bad | ~(given < float("inf"))
-                s = tl.where(given > FORBIDDEN, given, float("-inf"))
+                bad = bad | ~(raw < float("inf"))
+                s = tl.where(raw > FORBIDDEN, raw, float("-inf"))
                 open_here, extend_here = opened, extended
                 if open_by_position:
                     open_here = clamped(input_columns[1])
