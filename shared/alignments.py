@@ -236,7 +236,10 @@ class Recurrence:
     def border(self, parameters: Mapping[str, Any], diagonal: Any, lowest: Any = LOWEST) -> tuple[Any, ...]:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         if self.only_corner:
-            value = _times(lowest, diagonal > -2, lowest if hasattr(lowest, "dtype") else parameters["temperature"])
+            # a number becomes an array of the computation's type
+            value = _times(
+                lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"], diagonal > -2
+            )
         else:
             value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
         return (value,) * len(self.states)
@@ -271,13 +274,12 @@ class Recurrence:
         if not terms:
             return 0.0
         gap: Any = sum(terms[1:], terms[0])
-        return _times(gap, count, gap)
+        return _times(gap, count)
 
 
-def _times(value: Any, count: Any, like: Any) -> Any:
-    # JAX may have been told to promote no type by itself; PyTorch takes its default type for a number and booleans
-    to, dtype = getattr(count, "astype", None) or getattr(count, "to", None), getattr(like, "dtype", None)
-    return value * (to(dtype) if to and dtype else count)
+def _times(value: Any, count: Any) -> Any:
+    # JAX may have been told to promote no type by itself
+    return value * (count.astype(value.dtype) if hasattr(count, "astype") else count)
 
 
 def _name(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> str:
