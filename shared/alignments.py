@@ -237,9 +237,9 @@ class Recurrence:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         if self.only_corner:
             # a number becomes an array of the computation's type
-            value = _times(
-                lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"], diagonal > -2
-            )
+            lowest = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
+            is_outside = diagonal > -2
+            value = _times(lowest, int(is_outside) if isinstance(is_outside, bool) else is_outside)
         else:
             value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
         return (value,) * len(self.states)
