@@ -3,7 +3,8 @@
 The rotated matrix holds cell (i, j) at row i + j and position (j - i + rows) // 2, which makes an anti-diagonal
 contiguous. The neighbour at (i-1, j-1) keeps its position; of the two others one keeps it and one is next to it;
 which of them keeps it alternates with the parity of i + j + rows. The rotation is Petti et al.'s,
-doi:10.1101/2021.10.23.465204."""
+doi:10.1101/2021.10.23.465204.
+"""
 
 import jax.numpy as jnp
 

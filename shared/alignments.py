@@ -236,10 +236,9 @@ class Recurrence:
     def border(self, parameters: Mapping[str, Any], diagonal: Any, lowest: Any = LOWEST) -> tuple[Any, ...]:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         if self.only_corner:
-            # a number becomes an array of the computation's type
-            lowest = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
-            is_outside = diagonal > -2
-            value = _times(lowest, int(is_outside) if isinstance(is_outside, bool) else is_outside)
+            # a number becomes an array of the computation's type; every step away from the corner is forbidden
+            step = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
+            value = _times(step, diagonal + 2)
         else:
             value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
         return (value,) * len(self.states)

@@ -7,7 +7,8 @@
 
 With variant="auto" every score works under autograd, torch.func.grad, torch.func.jvp and torch.func.vmap, and can be
 differentiated twice. A best alignment has no derivative. The variants with the scan operator work under autograd, to
-first order."""
+first order.
+"""
 
 try:
     from torch_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine, soft_dtw

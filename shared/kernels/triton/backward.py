@@ -91,7 +91,7 @@ def backward_kernel(
     first_gap: tl.constexpr = 2 if tangents else 1
     numbers_each: tl.constexpr = 2 if gap_tangents else 1
     # gap steps along the border cost what those of the pair do; by position they cost nothing
-    has_border: tl.constexpr = kind >= GLOBAL and not open_by_position
+    has_border: tl.constexpr = kind == GLOBAL and not open_by_position
     turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, _valid, parameters = constants(
