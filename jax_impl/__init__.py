@@ -9,7 +9,14 @@ Every function works under jax.jit, jax.grad and jax.vmap, any of them in any or
 """
 
 try:
-    from jax_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine, soft_dtw
+    from jax_impl.functions import (
+        free_gap,
+        needleman_wunsch,
+        needleman_wunsch_affine,
+        smith_waterman,
+        smith_waterman_affine,
+        soft_dtw,
+    )
 except ImportError as error:
     import pathlib
     import runpy
@@ -28,6 +35,7 @@ __all__ = [
     "hessian_vector_product",
     "marginals",
     "needleman_wunsch",
+    "needleman_wunsch_affine",
     "smith_waterman",
     "smith_waterman_affine",
     "soft_dtw",

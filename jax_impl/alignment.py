@@ -11,7 +11,7 @@ from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks
-from shared.alignments import ALIGNMENTS, names_by_position, recurrence_of
+from shared.alignments import each_axis, recurrence_of, special_gaps
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -51,7 +51,7 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
-    by_position = names_by_position(function_name, parameters)
+    parameters = each_axis(function_name, parameters, options)
     chosen = choose_variant(
         function_name,
         variant,
@@ -61,19 +61,19 @@ def align(
     )
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, platform)
-    is_cost = ALIGNMENTS[function_name].is_cost
-    arguments = prepare(similarity, lengths, parameters, is_cost)
+    recurrence = recurrence_of(function_name, options, special_gaps(function_name, parameters))
+    arguments = prepare(similarity, lengths, parameters, recurrence)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
-    prepared = recurrence_of(function_name, options, by_position), arguments.parameters, s, arguments.lengths
+    prepared = recurrence, arguments.parameters, s, arguments.lengths
     if chosen == "wavefront":
         scores = wavefront(*prepared, text=_third_order_text(function_name, chosen), platform=platform)
     else:
-        scores = sweep_of(function_name, chosen, by_position)(*prepared)
-    if chosen != "wavefront" or by_position:  # which overlooks NaN only where no gap can step
+        scores = sweep_of(function_name, chosen, recurrence)(*prepared)
+    if chosen != "wavefront" or recurrence.by_position:  # which overlooks NaN only where no gap can step
         scores *= nan_factor(arguments)
-    return ((0.0 - scores if is_cost else scores) * arguments.valid).astype(arguments.result_dtype)
+    return ((0.0 - scores if recurrence.is_cost else scores) * arguments.valid).astype(arguments.result_dtype)
 
 
 def _warn(reason: str, platform: str) -> None:

@@ -10,6 +10,7 @@ from jax.dtypes import canonicalize_dtype
 
 from jax_impl.pairs import of_one_type
 from shared import checks
+from shared.alignments import COLS, LAST_TURN, ROWS, Recurrence, of_axis
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
@@ -50,10 +51,10 @@ def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
     return (i < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
-def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: bool) -> Arguments:
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], recurrence: Recurrence) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
-    is_cost: the matrix holds costs, which become similarities.
+    Costs become similarities, and gaps that are free in the last row or column gaps by position.
     """
     checks.check_alignment(see, similarity, lengths, parameters)
     shape = tuple(similarity.shape)
@@ -62,7 +63,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: 
     batch = shape[:-2]
     s = jnp.asarray(similarity)
     result_dtype = s.dtype
-    s = -widened(s) if is_cost else widened(s)
+    s = -widened(s) if recurrence.is_cost else widened(s)
     sizes = jnp.broadcast_to(_sizes(lengths, rows, cols), (*batch, 2))
 
     arrays_of_values = [
@@ -78,11 +79,26 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: 
         name: _by_position(value, used) if value.ndim > len(batch) else value
         for name, value in zip(parameters, arrays_of_values, strict=True)
     }
-    temperature = values["temperature"]
+    temperature = values.pop("temperature")
+    if recurrence.is_by_axis:
+        values = _free_at_the_end(recurrence, values, sizes, s)
     usable = (temperature > 0) & (temperature < jnp.inf)
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, _limited(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def _free_at_the_end(
+    recurrence: Recurrence, values: dict[str, jax.Array], sizes: jax.Array, like: jax.Array
+) -> dict[str, jax.Array]:
+    """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
+    last = [jnp.arange(count) == sizes[..., axis, None] - 1 for axis, count in enumerate(like.shape[-2:])]
+    is_last = {ROWS: last[0][..., :, None], COLS: last[1][..., None, :]}
+    for name in recurrence.by_position:
+        axis = COLS if name.endswith(of_axis("", COLS)) else ROWS
+        value = jnp.asarray(LOWEST, like.dtype) if name == LAST_TURN else values[name][..., None, None]
+        values[name] = jnp.broadcast_to(jnp.where(is_last[axis], 0 * value, value), like.shape)
+    return {name: values[name] for name in recurrence.parameters}
 
 
 def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:

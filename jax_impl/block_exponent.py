@@ -49,8 +49,8 @@ BLOCK = 5  # anti-diagonals with the same exponents
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:
     """Whether alignments of this kind are computed with block exponents."""
-    is_one_state = len(recurrence.states) == 1 and not recurrence.only_corner
-    return is_one_state and not recurrence.by_position and dtype == jnp.float32
+    has_kernel = len(recurrence.states) == 1 and not (recurrence.is_cost or recurrence.is_by_axis)
+    return has_kernel and not recurrence.by_position and dtype == jnp.float32
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:
@@ -96,7 +96,7 @@ class BlockBatch:
         self.transposed = s.shape[2] < s.shape[1]  # positions are columns, where they are the shorter side
         if self.transposed:
             s, lengths = jnp.swapaxes(s, 1, 2), lengths[:, ::-1]
-        self.is_global = recurrence.border_terms is not None
+        self.is_global = recurrence.is_global
         self.empty = jnp.any(lengths == 0, axis=1) & (not self.is_global)
         self.border = int(self.is_global)
         lengths = lengths + self.border

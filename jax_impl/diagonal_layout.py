@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jax_impl.recurrences import Array, Parameters
-from shared.alignments import SIMILARITY, Choice, Recurrence
+from shared.alignments import COLS, ROWS, SIMILARITY, Choice, Recurrence
 from shared.tolerances import LARGEST_SCALE, LOWEST
 
 LOG2_E = math.log2(math.e)
@@ -36,6 +36,8 @@ class DiagonalBatch:
         self.pairs, self.rows, self.cols = s.shape
         self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
         self.transposed = self.cols < self.rows  # positions are columns, where they are the shorter side
+        # where the border before the first position lies, and where that before the first cell across
+        self.axes = (COLS, ROWS) if self.transposed else (ROWS, COLS)
         self.neighbours = {
             "diagonal": (2, 1),
             "left": (1, int(self.transposed)),
@@ -134,13 +136,19 @@ class DiagonalBatch:
 
     def border(self, function: Callable[..., Any], parameters: Any) -> list[Any]:
         """Tables filled with the values outside the matrix."""
-        d = jnp.arange(-2, self.diagonals + 2)[:, None]
+        gaps = jnp.arange(self.diagonals + 4)[:, None]
         wide = {
             name: v if isinstance(v, float) else jnp.tile(v[: self.pairs], self.positions + 2)[None]
             for name, v in parameters.items()
         }
-        shape = self.s.shape
-        return [jnp.broadcast_to(jnp.asarray(value, self.s.dtype), shape) for value in function(wide, d)]
+        first, across = (
+            [jnp.broadcast_to(jnp.asarray(value, self.s.dtype), self.s.shape) for value in function(wide, gaps, axis)]
+            for axis in self.axes
+        )
+        if self.recurrence.is_same_along_axes:
+            return first
+        is_first = jnp.arange(self.s.shape[1]) < self.pairs
+        return [jnp.where(is_first, *values) for values in zip(first, across, strict=True)]
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
         """The value of one choice. Linear, so it maps tangents too."""
@@ -161,13 +169,14 @@ class DiagonalBatch:
         if name in self.matrices or not choice.neighbour:
             return counted
         back, shift = self.neighbours[choice.neighbour]
-        behind = self._diagonals(d) - back
+        gaps = self._diagonals(d) - back + 2
         units = {other: self.s.dtype.type(other == name) for other in self.names}
-        border = self.recurrence.border_tangent(units, behind)[choice.state]
-        if isinstance(border, float):
-            return counted + border
-        outside = (self.spread(self.position, d) < shift) | (self.across(d) < back - shift)
-        return counted + jnp.where(outside, border, 0.0).astype(self.s.dtype)
+        places = self.spread(self.position, d) < shift, self.across(d) < back - shift
+        for axis, is_outside in zip(self.axes, places, strict=True):
+            border = self.recurrence.border_tangent(units, gaps, axis)[choice.state]
+            if not isinstance(border, float):
+                counted += jnp.where(is_outside, border, 0.0).astype(self.s.dtype)
+        return counted
 
     def row(self, cells: Array, d: Array) -> Array:
         """Row d of an array (D, P * batch)."""

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 
 from jax_impl.alignment import align
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, END_GAPS
 from shared.checks import check_choice, check_flag
 
 _ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
@@ -31,6 +31,7 @@ def smith_waterman(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis.
+            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
             score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
@@ -77,6 +78,7 @@ def smith_waterman_affine(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
             (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
+            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
@@ -142,6 +144,7 @@ def needleman_wunsch(
     *,
     gap: Any = -1.0,
     temperature: Any = 1.0,
+    end_gaps: str = "cost",
     variant: str = "auto",
 ) -> jax.Array:
     """Smooth global alignment score with a linear gap.
@@ -156,8 +159,13 @@ def needleman_wunsch(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
-            gaps along the border then cost nothing.
+            gaps along the border then cost nothing. Or a pair (rows, cols) of numbers or arrays (batch,): the costs of
+            gaps along a row, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
+            only gaps along the first and last row, or along the first and last column. "free_rows" finds a short
+            sequence of rows in a long one of columns. Not with gaps by position.
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
@@ -172,8 +180,66 @@ def needleman_wunsch(
 
     Source: Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021.
     """
+    check_choice("end_gaps", end_gaps, END_GAPS)
     parameters = {"gap": gap, "temperature": temperature}
-    return align("needleman_wunsch", similarity, lengths, parameters, {}, variant)
+    return align("needleman_wunsch", similarity, lengths, parameters, {"end_gaps": end_gaps}, variant)
+
+
+def needleman_wunsch_affine(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap_open: Any = -3.0,
+    gap_extend: Any = -1.0,
+    temperature: Any = 1.0,
+    end_gaps: str = "cost",
+    restrict_turns: bool = True,
+    penalize_turns: bool = True,
+    variant: str = "auto",
+) -> jax.Array:
+    """Smooth global alignment score with an affine gap: one of length k costs gap_open + (k-1) gap_extend.
+
+    The states A, R and D are those of `smith_waterman_affine`, but A does not start in a cell: outside the matrix A = 0
+    before the first cell, R = gap_open + j gap_extend above it, D = gap_open + i gap_extend to its left; score = smax
+    of A, R and D at the last cell inside lengths.
+
+    Args:
+        similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
+            float32). -inf forbids a match.
+        lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
+            similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
+        gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
+            (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
+            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
+        gap_extend: added for each further position; like gap_open, and by position independently of it.
+        temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
+        end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
+            only gaps along the first and last row, or along the first and last column. "free_rows" finds a short
+            sequence of rows in a long one of columns. Not with gaps by position.
+        restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
+            meet are counted in one order, not in two or more.
+        penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
+        variant: a name of `variants("needleman_wunsch_affine")`, or "auto" for the best of them here.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units; one gap where a length is 0;
+        -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
+            device are not checked: lengths are clamped, and a temperature that is not positive gives NaN.
+
+    Source: Gotoh 1982, doi:10.1016/0022-2836(82)90398-9; smoothed as in Petti et al. 2021.
+    """
+    check_choice("end_gaps", end_gaps, END_GAPS)
+    check_flag("restrict_turns", restrict_turns)
+    check_flag("penalize_turns", penalize_turns)
+    parameters = {"gap_open": gap_open, "gap_extend": gap_extend, "temperature": temperature}
+    options = {"end_gaps": end_gaps, "restrict_turns": restrict_turns, "penalize_turns": penalize_turns}
+    return align("needleman_wunsch_affine", similarity, lengths, parameters, options, variant)
 
 
 def soft_dtw(

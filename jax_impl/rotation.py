@@ -6,10 +6,12 @@ which of them keeps it alternates with the parity of i + j + rows. The rotation 
 doi:10.1101/2021.10.23.465204.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from jax_impl.recurrences import Array, Parameters, States, smooth_maximum
-from shared.alignments import Recurrence
+from shared.alignments import COLS, ROWS, Recurrence
 from shared.tolerances import FORBIDDEN, LOWEST
 
 
@@ -41,34 +43,62 @@ def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
     return rotated, i, j, _trailing(inside, s)
 
 
-def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Array) -> tuple[States, States]:
+def border(recurrence: Recurrence, parameters: Parameters, d: Any, rows: int, like: Array) -> tuple:
+    """The states outside the matrix on anti-diagonal d: one for all places, or (1 + positions + 1, *batch).
+
+    like: a state (positions, *batch); the border has a place more at either end.
+    """
+    left = recurrence.border(parameters, d + 2, COLS)
+    if recurrence.is_same_along_axes:
+        return left
+    above = recurrence.border(parameters, d + 2, ROWS)
+    # of what lies outside, these places lie above the matrix, or behind its last column
+    is_above = (2 * jnp.arange(-1, len(like) + 1) >= rows).reshape(-1, *(1 for _ in like.shape[1:]))
+    shape = (len(like) + 2, *like.shape[1:])
+    return tuple(
+        jnp.where(is_above, *(jnp.broadcast_to(jnp.asarray(value, like.dtype), shape) for value in pair))
+        for pair in zip(above, left, strict=True)
+    )
+
+
+def initial_states(recurrence: Recurrence, rows: int, parameters: Parameters, rotated: Array) -> tuple[States, States]:
     """The states of the two anti-diagonals before the first, which lie outside the matrix."""
     before, last = (
-        tuple(jnp.full_like(rotated[0], value) for value in recurrence.border(parameters, d)) for d in (-2, -1)
+        tuple(
+            jnp.full_like(rotated[0], _within(rotated[0], value))
+            for value in border(recurrence, parameters, d, rows, rotated[0])
+        )
+        for d in (-2, -1)
     )
     return before, last
 
 
-def bordered(states: States, inside: Array, border: tuple) -> States:
+def bordered(states: States, inside: Array, outside: tuple) -> States:
     """The states with those of the border where the anti-diagonal lies outside the matrix."""
-    return tuple(jnp.where(inside, state, value) for state, value in zip(states, border, strict=True))
+    pairs = zip(states, outside, strict=True)
+    return tuple(jnp.where(inside, state, _within(state, value)) for state, value in pairs)
 
 
-def left_keeps(last: States, border: tuple) -> tuple[States, States]:
+def left_keeps(last: States, outside: tuple) -> tuple[States, States]:
     """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
-    upper = [
-        jnp.concatenate([state[1:], jnp.full_like(state[:1], value)]) for state, value in zip(last, border, strict=True)
-    ]
+    upper = [jnp.concatenate([state[1:], _end(-1, state, value)]) for state, value in zip(last, outside, strict=True)]
     return last, tuple(upper)
 
 
-def up_keeps(last: States, border: tuple) -> tuple[States, States]:
+def up_keeps(last: States, outside: tuple) -> tuple[States, States]:
     """The left and upper neighbours at even parity: the upper keep their position, the left are one back."""
-    left = [
-        jnp.concatenate([jnp.full_like(state[:1], value), state[:-1]])
-        for state, value in zip(last, border, strict=True)
-    ]
+    left = [jnp.concatenate([_end(0, state, value), state[:-1]]) for state, value in zip(last, outside, strict=True)]
     return tuple(left), last
+
+
+def _within(state: Array, outside: Any) -> Any:
+    """The border's values at the places of a state, or the one of all."""
+    return outside[1:-1] if len(jnp.shape(outside)) and len(outside) == len(state) + 2 else outside
+
+
+def _end(place: int, state: Array, outside: Any) -> Array:
+    """The border's value at its first or last place, (1, *batch)."""
+    return jnp.full_like(state[:1], outside if isinstance(outside, float) else outside[place])
 
 
 def score_of_ends(

@@ -28,6 +28,7 @@ from jax_impl.recurrences import Array, Parameters, States, recurrence_step
 from jax_impl.rotation import (
     along_diagonal,
     batch_last,
+    border,
     bordered,
     gaps_batch_last,
     initial_states,
@@ -36,7 +37,7 @@ from jax_impl.rotation import (
     score_of_ends,
     up_keeps,
 )
-from shared.alignments import Recurrence
+from shared.alignments import COLS, ROWS, Recurrence
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
@@ -48,7 +49,7 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
     ends = jnp.zeros_like(s)
     for i, j in itertools.product(range(-1, rows), range(-1, cols)):
         if i < 0 or j < 0:
-            states = recurrence.border(parameters, i + j)
+            states = recurrence.border(parameters, i + j + 2, ROWS if i < 0 else COLS)
         else:
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
@@ -67,14 +68,15 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     rotated, i, j, inside = rotate(s)
     gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
     of_diagonal = along_diagonal(recurrence, parameters)
-    before, last = initial_states(recurrence, of_diagonal, rotated)
+    before, last = initial_states(recurrence, len(s), of_diagonal, rotated)
+    outside = functools.partial(border, recurrence, of_diagonal, rows=len(s), like=rotated[0])
     ends = []
     for d in range(len(rotated)):
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
-        left, up = shift(last, recurrence.border(of_diagonal, d - 1))
+        left, up = shift(last, outside(d - 1))
         costs = of_diagonal | {name: gap[d] for name, gap in gaps.items()}
         states, end = recurrence_step(recurrence, costs, rotated[d], before, left, up)
-        before, last = last, bordered(states, inside[d], recurrence.border(of_diagonal, d))
+        before, last = last, bordered(states, inside[d], outside(d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, jnp.stack(ends), i, j, lengths)
 
@@ -82,8 +84,8 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
 def scan_cond(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
     """The anti-diagonals inside lax.scan, which compiles one step whatever the size; cond picks the shift."""
 
-    def pick(parity: Array, last: States, border: tuple) -> tuple[States, States]:
-        return jax.lax.cond(parity == 1, lambda: left_keeps(last, border), lambda: up_keeps(last, border))
+    def pick(parity: Array, last: States, outside: tuple) -> tuple[States, States]:
+        return jax.lax.cond(parity == 1, lambda: left_keeps(last, outside), lambda: up_keeps(last, outside))
 
     return _scan(pick, recurrence, parameters, s, lengths)
 
@@ -91,9 +93,9 @@ def scan_cond(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
 def scan_select(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
     """Both shifts are computed and blended with weights 0 and 1: no control flow inside the step."""
 
-    def pick(parity: Array, last: States, border: tuple) -> tuple[States, States]:
+    def pick(parity: Array, last: States, outside: tuple) -> tuple[States, States]:
         odd = parity.astype(s.dtype)
-        pairs = zip(left_keeps(last, border), up_keeps(last, border), strict=True)
+        pairs = zip(left_keeps(last, outside), up_keeps(last, outside), strict=True)
         left, up = (tuple(odd * a + (1 - odd) * b for a, b in zip(*pair, strict=True)) for pair in pairs)
         return left, up
 
@@ -134,10 +136,10 @@ SWEEPS: dict[str, Callable[..., Array]] = {
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
-def sweep_of(function_name: str, variant: str, by_position: tuple[str, ...] = ()) -> Callable[..., Array]:
+def sweep_of(function_name: str, variant: str, recurrence: Recurrence) -> Callable[..., Array]:
     """The rung that runs a function: for smith_waterman with one gap for the pair the first two are plain_loops'."""
-    plain = PLAIN_LOOPS if function_name == "smith_waterman" and not by_position else {}
-    return plain.get(variant) or SWEEPS[variant]
+    is_plain = function_name == "smith_waterman" and not (recurrence.by_position or recurrence.is_by_axis)
+    return (is_plain and PLAIN_LOOPS.get(variant)) or SWEEPS[variant]
 
 
 @functools.lru_cache(maxsize=64)
@@ -150,16 +152,17 @@ def _scan(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Arr
     rotated, i, j, inside = rotate(s)
     gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
     of_diagonal = along_diagonal(recurrence, parameters)
+    outside = functools.partial(border, recurrence, of_diagonal, rows=len(s), like=rotated[0])
 
     def step(
         carry: tuple[States, States], row: tuple[Array, Parameters, Array, Array]
     ) -> tuple[tuple[States, States], Array]:
         before, last = carry
         similarity, costs, is_inside, d = row
-        left, up = pick((d + len(s)) % 2, last, recurrence.border(of_diagonal, d - 1))
+        left, up = pick((d + len(s)) % 2, last, outside(d - 1))
         states, end = recurrence_step(recurrence, of_diagonal | costs, similarity, before, left, up)
-        return (last, bordered(states, is_inside, recurrence.border(of_diagonal, d))), end
+        return (last, bordered(states, is_inside, outside(d))), end
 
     rows = (rotated, gaps, inside, jnp.arange(len(rotated)))
-    _, ends = jax.lax.scan(step, initial_states(recurrence, of_diagonal, rotated), rows)
+    _, ends = jax.lax.scan(step, initial_states(recurrence, len(s), of_diagonal, rotated), rows)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)

@@ -59,14 +59,14 @@ def fill(batch: DiagonalBatch) -> list[Array]:
 
     scaled = {**batch.scaled, "lowest": batch.lowest}
 
-    def border(scaled: Parameters, d: Array) -> tuple[Any, ...]:
-        return batch.recurrence.border(scaled, d, scaled["lowest"])
+    def border(scaled: Parameters, gaps: Array, axis: int) -> tuple[Any, ...]:
+        return batch.recurrence.border(scaled, gaps, axis, scaled["lowest"])
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         largest, total = sum_of_weights(
             [batch.choice(choice, tables, batch.terms, d) for choice in batch.recurrence.states[k]]
         )
-        return jnp.where(batch.inside(d), largest + jnp.log(total), border(scaled, d)[k])
+        return jnp.where(batch.inside(d), largest + jnp.log(total), border(scaled, d + 2, batch.axes[1])[k])
 
     return batch.forward(step, batch.border(border, scaled))
 
@@ -177,7 +177,7 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
         for choice in batch.recurrence.states[k]:
             log, inverse = shares.logs(k, choice, d), batch.read(inverses[k], d)
             parts.append(exp(log) * (batch.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
-        outside = batch.recurrence.border_tangent(t_scaled, d)[k]
+        outside = batch.recurrence.border_tangent(t_scaled, d + 2, batch.axes[1])[k]
         return jnp.where(batch.inside(d), sum(parts) * batch.row(shares.inverse[k], d), outside)
 
     t_states = batch.forward(push, batch.border(batch.recurrence.border_tangent, t_scaled))

@@ -27,26 +27,45 @@ needleman_wunsch: global alignment with a linear gap.
     h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap )              h = (i + j + 2) gap outside
     score  = h of the last cell
 
+needleman_wunsch_affine: global alignment with an affine gap, in the states of smith_waterman_affine.
+
+    A(i,j) = smax( A(i-1,j-1), R(i-1,j-1), D(i-1,j-1) ) + s(i,j)                      A = 0 before the first cell
+    R(i,j), D(i,j) as there                  R = gap_open + j gap_extend above the matrix, and so D to its left
+    score  = smax of A, R and D of the last cell
+
 soft_dtw: soft dynamic time warping. The matrix holds costs: s is minus them, and the result minus the score.
 
     h(i,j) = smax( h(i-1,j-1), h(i,j-1), h(i-1,j) ) + s(i,j)          h = 0 before the first cell, else LOWEST outside
     score  = h of the last cell
 
-A local alignment has the state LOWEST outside the matrix: nothing begins there.
+Outside the matrix a state is LOWEST where nothing is said of it: nothing begins there.
 
 Every gap may also be given by position, as a matrix like the similarity: gap(i,j) is then what a step into the cell
-(i, j) costs, along either axis. Outside the matrix there is no such value, so gaps along the border of needleman_wunsch
-then cost nothing: h = 0 there.
+(i, j) costs, along either axis. Outside the matrix there is no such value, so gaps along the border of a global
+alignment then cost nothing.
+
+Or it may be given by axis, as a pair (rows, cols): gap[0] is what a gap along the row costs, from (i, j-1) to (i, j),
+and gap[1] one along the column. Free end gaps are such gaps. With end_gaps="free" or "free_rows" an alignment begins
+anywhere above the matrix, with h or A = 0, and gaps along its last row cost nothing, whatever they follow. With "free"
+or "free_cols" the same holds of the column to its left, and of its last column. So every step of the last row, or
+column, has a value of its own: there gaps by axis are by position.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shared.tolerances import FORBIDDEN, LOWEST
 
 SIMILARITY = "similarity"
+
+# the axes of gaps: along a row, and along a column
+ROWS, COLS = 0, 1
+COST, FREE = "cost", ("free_rows", "free_cols")  # of end gaps: all cost what others do; or those along one axis nothing
+END_GAPS = (COST, "free", *FREE)
+# what a gap along the row that follows one along the column costs in the last row: LOWEST in all others
+LAST_TURN = "last_turn"
 
 # where an alignment may end
 ANYWHERE, ON_A_LATER_MATCH, IN_THE_LAST_CELL = "anywhere", "on a match that is not its first", "in the last cell"
@@ -58,7 +77,17 @@ class Choice(NamedTuple):
     neighbour: str | None  # "diagonal", "left", "up", or "cell" itself; None: an alignment starts here
     state: int  # of the neighbour
     terms: tuple[str, ...]  # the terms added: SIMILARITY, or parameters
-    when: tuple[tuple[str, Any], ...] = ()  # (option, value): only with all of these
+    when: tuple[tuple[str, tuple], ...] = ()  # (option, values): only with one of these values of each
+
+
+class Outside(NamedTuple):
+    """A state outside the matrix, where an alignment may have come to it: by gaps from the corner along one axis."""
+
+    state: int
+    axis: int | None  # None: no gap, in the corner itself
+    first: str | None = None  # what the first gap adds
+    further: str | None = None  # and each further one
+    when: tuple[tuple[str, tuple], ...] = ()
 
 
 class End(NamedTuple):
@@ -66,7 +95,7 @@ class End(NamedTuple):
 
     where: str
     choices: tuple[Choice, ...]  # the states of the cell, or choices of the first state
-    when: tuple[tuple[str, Any], ...] = ()
+    when: tuple[tuple[str, tuple], ...] = ()
 
 
 class Alignment(NamedTuple):
@@ -77,10 +106,9 @@ class Alignment(NamedTuple):
     parameters: dict[str, float]  # the differentiable ones -> their defaults
     option_values: dict[str, tuple[Any, ...]]  # the options -> their possible values, the default first
     states: dict[str, tuple[Choice, ...]]  # state -> the choices of its smooth maximum
-    border: tuple[str, ...] | None  # outside the matrix, for each gap from its corner on; None: LOWEST
+    border: tuple[Outside, ...]  # none: local
     ends: tuple[End, ...]  # one for each combination of the options
     is_cost: bool = False  # the matrix holds costs, minus the similarity; the result is minus the score
-    only_corner: bool = False  # of the border an alignment may begin in the corner only, the rest is LOWEST
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -98,19 +126,23 @@ class Alignment(NamedTuple):
         return [dict(zip(self.option_values, values, strict=True)) for values in combinations]
 
 
+def _when(values: dict[str, Any]) -> tuple[tuple[str, tuple], ...]:
+    return tuple((name, value if isinstance(value, tuple) else (value,)) for name, value in values.items())
+
+
 def _diagonal(state: int, *terms: str, **when: Any) -> Choice:
     """A choice that continues from the cell (i-1, j-1)."""
-    return Choice("diagonal", state, terms, tuple(when.items()))
+    return Choice("diagonal", state, terms, _when(when))
 
 
 def _left(state: int, *terms: str, **when: Any) -> Choice:
     """A choice that continues from the cell (i, j-1)."""
-    return Choice("left", state, terms, tuple(when.items()))
+    return Choice("left", state, terms, _when(when))
 
 
 def _up(state: int, *terms: str, **when: Any) -> Choice:
     """A choice that continues from the cell (i-1, j)."""
-    return Choice("up", state, terms, tuple(when.items()))
+    return Choice("up", state, terms, _when(when))
 
 
 def _start(*terms: str) -> Choice:
@@ -124,7 +156,16 @@ def _own(state: int) -> Choice:
 
 
 def _end(where: str, *choices: Choice, **when: Any) -> End:
-    return End(where, choices, tuple(when.items()))
+    return End(where, choices, _when(when))
+
+
+def _end_gaps(states: tuple[int, int], first: str, further: str) -> tuple[Outside, ...]:
+    """The border of a global alignment. states: those of gaps along the row above it and the column to its left."""
+    begun = [Outside(0, None)]
+    for axis, state in enumerate(states):
+        begun.append(Outside(state, axis, first, further, _when({"end_gaps": (COST, FREE[1 - axis])})))
+        begun.append(Outside(0, axis, when=_when({"end_gaps": ("free", FREE[axis])})))
+    return tuple(begun)
 
 
 S = SIMILARITY
@@ -133,6 +174,20 @@ A, R, D = 0, 1, 2  # those of an affine gap: a match, a gap along the row, a gap
 _PETTI = "Petti et al. 2021, doi:10.1101/2021.10.23.465204"
 _CUTURI = "Cuturi and Blondel 2017, arXiv:1703.01541"
 _NEEDLEMAN = "Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021"
+_GOTOH = "Gotoh 1982, doi:10.1016/0022-2836(82)90398-9; smoothed as in Petti et al. 2021"
+_TURNS = {"restrict_turns": (True, False), "penalize_turns": (True, False)}
+_IN_ROW = (
+    _left(A, "gap_open"),
+    _left(R, "gap_extend"),
+    _left(D, "gap_open", restrict_turns=False, penalize_turns=True),
+    _left(D, "gap_extend", restrict_turns=False, penalize_turns=False),
+)
+_IN_COLUMN = (
+    _up(A, "gap_open"),
+    _up(R, "gap_open", penalize_turns=True),
+    _up(R, "gap_extend", penalize_turns=False),
+    _up(D, "gap_extend"),
+)
 
 ALIGNMENTS = {
     "smith_waterman": Alignment(
@@ -141,30 +196,20 @@ ALIGNMENTS = {
         parameters={"gap": -1.0, "temperature": 1.0},
         option_values={"end": ("any", "match")},
         states={"h": (_diagonal(H, S), _left(H, "gap"), _up(H, "gap"), _start(S))},
-        border=None,
+        border=(),
         ends=(_end(ANYWHERE, _own(H), end="any"), _end(ON_A_LATER_MATCH, _diagonal(H, S), end="match")),
     ),
     "smith_waterman_affine": Alignment(
         text="smooth local alignment with an affine gap",
         source=_PETTI,
         parameters={"gap_open": -3.0, "gap_extend": -1.0, "temperature": 1.0},
-        option_values={"restrict_turns": (True, False), "penalize_turns": (True, False)},
+        option_values=_TURNS,
         states={
             "A": (_diagonal(A, S), _diagonal(R, S), _diagonal(D, S), _start(S)),
-            "R": (
-                _left(A, "gap_open"),
-                _left(R, "gap_extend"),
-                _left(D, "gap_open", restrict_turns=False, penalize_turns=True),
-                _left(D, "gap_extend", restrict_turns=False, penalize_turns=False),
-            ),
-            "D": (
-                _up(A, "gap_open"),
-                _up(R, "gap_open", penalize_turns=True),
-                _up(R, "gap_extend", penalize_turns=False),
-                _up(D, "gap_extend"),
-            ),
+            "R": _IN_ROW,
+            "D": _IN_COLUMN,
         },
-        border=None,
+        border=(),
         ends=(_end(ON_A_LATER_MATCH, _diagonal(A, S), _diagonal(R, S), _diagonal(D, S)),),
     ),
     "free_gap": Alignment(
@@ -173,17 +218,30 @@ ALIGNMENTS = {
         parameters={"temperature": 1.0},
         option_values={},
         states={"h": (_diagonal(H, S), _left(H), _up(H))},
-        border=(),
+        border=(Outside(H, None), Outside(H, ROWS), Outside(H, COLS)),
         ends=(_end(IN_THE_LAST_CELL, _own(H)),),
     ),
     "needleman_wunsch": Alignment(
         text="smooth global alignment with a linear gap",
         source=_NEEDLEMAN,
         parameters={"gap": -1.0, "temperature": 1.0},
-        option_values={},
+        option_values={"end_gaps": END_GAPS},
         states={"h": (_diagonal(H, S), _left(H, "gap"), _up(H, "gap"))},
-        border=("gap",),
+        border=_end_gaps((H, H), "gap", "gap"),
         ends=(_end(IN_THE_LAST_CELL, _own(H)),),
+    ),
+    "needleman_wunsch_affine": Alignment(
+        text="smooth global alignment with an affine gap",
+        source=_GOTOH,
+        parameters={"gap_open": -3.0, "gap_extend": -1.0, "temperature": 1.0},
+        option_values={"end_gaps": END_GAPS, **_TURNS},
+        states={
+            "A": (_diagonal(A, S), _diagonal(R, S), _diagonal(D, S)),
+            "R": (*_IN_ROW, _left(D, LAST_TURN, restrict_turns=True, end_gaps=("free", FREE[ROWS]))),
+            "D": _IN_COLUMN,
+        },
+        border=_end_gaps((R, D), "gap_open", "gap_extend"),
+        ends=(_end(IN_THE_LAST_CELL, _own(A), _own(R), _own(D)),),
     ),
     "soft_dtw": Alignment(
         text="soft dynamic time warping",
@@ -191,10 +249,9 @@ ALIGNMENTS = {
         parameters={"temperature": 1.0},
         option_values={},
         states={"h": (_diagonal(H, S), _left(H, S), _up(H, S))},
-        border=(),
+        border=(Outside(H, None),),
         ends=(_end(IN_THE_LAST_CELL, _own(H)),),
         is_cost=True,
-        only_corner=True,
     ),
 }
 
@@ -203,15 +260,16 @@ ALIGNMENTS = {
 class Recurrence:
     """An alignment with its options chosen. Its methods only calculate, so they take the arrays of any framework."""
 
-    name: str  # of the function, its options and the gaps by position
+    name: str  # of the function, its options and the gaps by axis or position
     parameters: tuple[str, ...]  # those that are added: all but the temperature
     by_position: tuple[str, ...]  # those of them that have a value for each cell
     states: tuple[tuple[Choice, ...], ...]
-    border_terms: tuple[str, ...] | None
+    outside: tuple[dict[int | None, Outside], ...]  # of each state, by axis
     where: str  # an alignment may end
     ends: tuple[Choice, ...]
     ends_among_choices: tuple[int, ...]  # which choices of the first state the ends are; none: states of the cell
-    only_corner: bool  # of the border an alignment may begin in the corner only
+    is_cost: bool
+    is_by_axis: bool
 
     def step(
         self, smax: Callable[..., Any], parameters: Mapping[str, Any], s: Any, diagonal: Any, left: Any, up: Any
@@ -233,19 +291,37 @@ class Recurrence:
         ends = [values[0][number] for number in self.ends_among_choices] or states
         return states, ends[0] if len(ends) == 1 else smax(*ends)
 
-    def border(self, parameters: Mapping[str, Any], diagonal: Any, lowest: Any = LOWEST) -> tuple[Any, ...]:
-        """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
-        if self.only_corner:
-            # a number becomes an array of the computation's type; every step away from the corner is forbidden
-            step = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
-            value = _times(step, diagonal + 2)
-        else:
-            value = lowest if self.border_terms is None else self._gaps(parameters, diagonal + 2)
-        return (value,) * len(self.states)
+    @property
+    def is_global(self) -> bool:
+        """Whether it begins outside the matrix."""
+        return bool(self.outside[0])
 
-    def border_tangent(self, tangents: Mapping[str, Any], diagonal: Any) -> tuple[Any, ...]:
+    @property
+    def is_same_along_axes(self) -> bool:
+        """Whether above the matrix the states are what they are to its left."""
+        return not self.is_global or (len(self.states) == 1 and not self.is_by_axis)
+
+    def border(self, parameters: Mapping[str, Any], gaps: Any, axis: int, lowest: Any = LOWEST) -> tuple[Any, ...]:
+        """The states outside the matrix, so many gap positions from its corner: above it (ROWS), or to its left."""
+        return tuple(self._outside(begun, parameters, gaps, axis, lowest) for begun in self.outside)
+
+    def border_tangent(self, tangents: Mapping[str, Any], gaps: Any, axis: int) -> tuple[Any, ...]:
         """The tangents of `border`, given those of the parameters, in which it is linear or constant."""
-        return self.border(tangents, diagonal) if self.border_terms else (0.0,) * len(self.states)
+        return tuple(_gaps(begun.get(axis), tangents, gaps) for begun in self.outside)
+
+    def _outside(
+        self, begun: dict[int | None, Outside], parameters: Mapping[str, Any], gaps: Any, axis: int, lowest: Any
+    ) -> Any:
+        """One state outside the matrix."""
+        if axis not in begun and None not in begun:
+            return lowest
+        value = _gaps(begun.get(axis), parameters, gaps)
+        if axis in begun and None in begun:
+            return value
+        # a number becomes an array of the computation's type
+        lowest = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
+        # all but the corner is forbidden, or the corner alone
+        return value + _times(lowest, gaps if None in begun else gaps == 0)
 
     def may_end(self, i: Any, j: Any, lengths: Any) -> Any:
         """Mask of the cells where an alignment may end. lengths: (2, *batch)."""
@@ -259,53 +335,107 @@ class Recurrence:
 
         best: (*batch), the largest value where an alignment may end, LOWEST if nowhere.
         """
-        if self.border_terms is not None:
+        if self.is_global:
             return (lengths[0] == 0) | (lengths[1] == 0)
         # too few rows or columns, or every match is forbidden, which makes values as low as LOWEST
         return best <= FORBIDDEN
 
     def empty_score(self, parameters: Mapping[str, Any], lengths: Any) -> Any:
         """The score of such a pair: all gaps, or 0, because minus infinity would be useless in training."""
-        return self._gaps(parameters, lengths[0] + lengths[1])
+        counts = {ROWS: lengths[1], COLS: lengths[0]}
+        scores = [
+            _gaps(row, parameters, counts[axis], or_none=True)
+            for begun in self.outside
+            for axis, row in begun.items()
+            if axis is not None
+        ]
+        return sum(scores[1:], scores[0]) if scores else 0.0
 
-    def _gaps(self, parameters: Mapping[str, Any], count: Any) -> Any:
-        terms = [parameters[name] for name in self.border_terms or ()]
-        if not terms:
-            return 0.0
-        gap: Any = sum(terms[1:], terms[0])
-        return _times(gap, count)
+
+def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any, or_none: bool = False) -> Any:
+    """What so many gaps outside the matrix add. or_none: there may be none."""
+    if begun is None or not (begun.first or begun.further):
+        return 0.0
+    if begun.first and begun.first == begun.further:
+        return _times(parameters[begun.first], count)
+    parts = [parameters[begun.first]] if begun.first else []
+    parts += [_times(parameters[begun.further], count - 1)] if begun.further else []
+    value: Any = sum(parts[1:], parts[0])
+    return _times(value, count > 0) if or_none else value
 
 
 def _times(value: Any, count: Any) -> Any:
-    # JAX may have been told to promote no type by itself
-    return value * (count.astype(value.dtype) if hasattr(count, "astype") else count)
+    # JAX may have been told to promote no type by itself; nor does it multiply by a truth value
+    return value * (count.astype(value.dtype) if hasattr(count, "astype") else count + 0)
 
 
-def _name(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> str:
-    chosen = [*(f"{name}={value}" for name, value in options.items()), *(f"{name} by position" for name in by_position)]
-    return f"{function_name}({', '.join(chosen)})"
+def _name(function_name: str, options: Mapping[str, Any], by_axis: bool, by_position: Iterable[str]) -> str:
+    chosen = [*(f"{name}={value}" for name, value in options.items()), *(["gaps by axis"] if by_axis else [])]
+    return f"{function_name}({', '.join([*chosen, *(f'{name} by position' for name in by_position)])})"
 
 
 def _chosen(rows: Iterable[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
     """The rows that these options select."""
-    return tuple(row._replace(when=()) for row in rows if all(options[name] == value for name, value in row.when))
+    return tuple(row._replace(when=()) for row in rows if all(options[name] in values for name, values in row.when))
 
 
-def _recurrence(function_name: str, options: Mapping[str, Any], by_position: tuple[str, ...]) -> Recurrence:
+def of_axis(gap: str, axis: int) -> str:
+    """The name of a gap along one axis."""
+    return f"{gap}[{axis}]"
+
+
+def each_axis(function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, gaps by axis as two of them; with free end gaps all gaps are by axis, or if one of them is."""
+    if options.get("end_gaps", COST) == COST and not any(isinstance(value, tuple) for value in parameters.values()):
+        return dict(parameters)
+    gaps, result = ALIGNMENTS[function_name].gaps, {}
+    for name, value in parameters.items():
+        if name not in gaps:
+            result[name] = value
+            continue
+        pair = value if isinstance(value, tuple) else (value, value)
+        if len(pair) != 2:
+            raise ValueError(f"{name} must be one gap or a pair (rows, cols), got a tuple of {len(pair)}")
+        result |= {of_axis(name, axis): of_one for axis, of_one in enumerate(pair)}
+    return result
+
+
+def _recurrence(
+    function_name: str, options: Mapping[str, Any], by_axis: bool, by_position: tuple[str, ...]
+) -> Recurrence:
     alignment = ALIGNMENTS[function_name]
-    states = tuple(_chosen(choices, options) for choices in alignment.states.values())
+
+    def named(term: str | None, axis: int | None) -> str | None:
+        return of_axis(term, axis) if by_axis and term in alignment.gaps and axis is not None else term
+
+    def choices_of(rows: Iterable[Choice]) -> tuple[Choice, ...]:
+        axes = {"left": ROWS, "up": COLS}
+        return tuple(
+            row._replace(terms=tuple(named(term, axes.get(row.neighbour or "")) for term in row.terms))
+            for row in _chosen(rows, options)
+        )
+
+    states = tuple(choices_of(choices) for choices in alignment.states.values())
     (end,) = _chosen(alignment.ends, options)
-    border = alignment.border
+    outside: list[dict[int | None, Outside]] = [{} for _ in states]
+    for row in _chosen(alignment.border, options):
+        first, further = (named(term, row.axis) for term in (row.first, row.further))
+        outside[row.state][row.axis] = row._replace(
+            first=None if first in by_position else first, further=None if further in by_position else further
+        )
+    every = {term for choices in states for choice in choices for term in choice.terms}
+    gaps = [of_axis(gap, axis) for gap in alignment.gaps for axis in (ROWS, COLS)] if by_axis else [*alignment.gaps]
     return Recurrence(
-        _name(function_name, options, by_position),
-        alignment.gaps,
+        _name(function_name, options, by_axis, by_position),
+        (*gaps, LAST_TURN) if LAST_TURN in every else tuple(gaps),
         by_position,
         states,
-        None if border is None else tuple(name for name in border if name not in by_position),
+        tuple(outside),
         end.where,
         end.choices,
         tuple(states[0].index(choice) for choice in end.choices if choice.neighbour != "cell"),
-        alignment.only_corner,
+        alignment.is_cost,
+        by_axis,
     )
 
 
@@ -313,24 +443,45 @@ def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [chosen for count in range(len(names) + 1) for chosen in itertools.combinations(names, count)]
 
 
-RECURRENCES = {
-    recurrence.name: recurrence
-    for name, alignment in ALIGNMENTS.items()
-    for by_position in _subsets(alignment.gaps)
-    for recurrence in (_recurrence(name, options, by_position) for options in alignment.all_options())
-}
+def _in_last(function_name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The gaps by axis that have values of their own in the last row or column, as end gaps along it are free."""
+    free = [axis for axis in (ROWS, COLS) if options.get("end_gaps", COST) in ("free", FREE[axis])]
+    names = [of_axis(gap, axis) for gap in ALIGNMENTS[function_name].gaps for axis in (ROWS, COLS) if axis in free]
+    return (*names, LAST_TURN) if ROWS in free and options.get("restrict_turns") else tuple(names)
 
 
-def recurrence_of(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> Recurrence:
-    """The recurrence of a public function with these options and these gaps by position, in the table's order."""
-    return RECURRENCES[_name(function_name, options, by_position)]
+def _every_recurrence() -> Iterator[Recurrence]:
+    for name, alignment in ALIGNMENTS.items():
+        for options in alignment.all_options():
+            if options.get("end_gaps", COST) == COST:
+                for by_position in _subsets(alignment.gaps):
+                    yield _recurrence(name, options, False, by_position)
+            if alignment.gaps:
+                yield _recurrence(name, options, True, _in_last(name, options))
+
+
+RECURRENCES = {recurrence.name: recurrence for recurrence in _every_recurrence()}
+
+
+def recurrence_of(function_name: str, options: Mapping[str, Any], gaps: Iterable[str] = ()) -> Recurrence:
+    """The recurrence of a public function with these options. gaps: what `special_gaps` returns."""
+    names = tuple(gaps)
+    is_by_axis = any(name not in ALIGNMENTS[function_name].gaps for name in names)
+    by_position = _in_last(function_name, options) if is_by_axis else names
+    return RECURRENCES[_name(function_name, options, is_by_axis, by_position)]
+
+
+def special_gaps(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """The gaps by position, or if `each_axis` returned gaps by axis all of these."""
+    by_axis = tuple(name for name in parameters if name.endswith("]"))
+    return by_axis or names_by_position(function_name, parameters)
 
 
 def names_by_position(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """The gaps that are given by position: as arrays with rows and columns."""
+    """The gaps that are given by position, as arrays with rows and columns, in the table's order."""
     return tuple(name for name in ALIGNMENTS[function_name].gaps if _is_matrix(parameters.get(name)))
 
 
 def _is_matrix(value: Any) -> bool:
     # PyTorch's compiler cannot ask the numbers that it traces for their attributes
-    return not isinstance(value, (float, int)) and getattr(value, "ndim", 0) > 1
+    return not isinstance(value, (float, int, tuple)) and getattr(value, "ndim", 0) > 1

@@ -51,7 +51,7 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
     if problem not in ALIGNMENTS:
         problem, options = "smith_waterman", {}
     scalar_options, names = split_options(problem, ALIGNMENTS[problem].options | options)
-    kernel = cpp.kernel(dtype, cpp.call_of(problem, scalar_options).kind, bool(names))
+    kernel = cpp.kernel(dtype, *cpp.call_of(problem, scalar_options, names))
     passes = {
         "score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents"), PATH: ("best",)
     }  # fmt: skip

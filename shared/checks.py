@@ -194,20 +194,22 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
 def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     """Raise unless it is a real number, or a real array of shape () or (batch,), in the range of its kind.
 
-    A gap may also have similarity's shape; its values are then not looked at.
+    A gap that is not by axis may also have similarity's shape; its values are then not looked at.
     """
     if seen.shape is None:
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
     if seen.dtype not in (*_FLOATS, "float", *_INTEGERS):
         raise TypeError(f"{name} must be integers, {', '.join(_FLOATS)}, got {seen.dtype}")
     is_temperature = name == "temperature"
-    allowed = ((),) if is_temperature else ((), similarity_shape)
+    has_cells = not (is_temperature or name.endswith("]"))  # a gap by axis, or with free end gaps, has not
+    allowed = ((), similarity_shape) if has_cells else ((),)
     batch = similarity_shape[:-2]
     allowed += (batch,) if batch else ()
     if seen.shape not in allowed:
         shapes = " or ".join(map(str, sorted(allowed, key=len)))
+        alone = "; a gap by position is neither by axis nor beside free end gaps" if name.endswith("]") else ""
         raise ValueError(
-            f"{name} must have shape {shapes} for similarity of shape {similarity_shape}, got {seen.shape}"
+            f"{name} must have shape {shapes} for similarity of shape {similarity_shape}, got {seen.shape}{alone}"
         )
     if seen.values is None or len(seen.shape) > 1:
         return

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, COLS, COST, ROWS, of_axis
 from shared.kernels import cpp, triton
 from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import (
@@ -38,12 +38,18 @@ def kernels() -> list[Kernel]:
 def _asked() -> Iterator[tuple[Any, ...]]:
     """Arguments of `kernels_of`."""
     for name, alignment in ALIGNMENTS.items():
-        usual, *others_than_usual = (cpp.call_of(name, options) for options in alignment.all_options())
-        by_position = [cpp.call_of(name, one, alignment.gaps) for one in alignment.all_options() if alignment.gaps]
+        paid, free = [], []
+        for options in alignment.all_options():
+            (paid if options.get("end_gaps", COST) == COST else free).append(options)
+        usual, *others_than_usual = (cpp.call_of(name, options) for options in paid)
+        by_position = [cpp.call_of(name, options, alignment.gaps) for options in paid if alignment.gaps]
+        axes = [of_axis(gap, axis) for gap in alignment.gaps for axis in (ROWS, COLS)]
+        by_axis = [cpp.call_of(name, options, axes) for options in (paid[0], *free) if axes]
         yield from product(("score", "gradients", "product", "best"), [usual], DTYPES, (NARROW, WIDE, TALL))
         yield from product(("score", "gradients", "product", "best"), others_than_usual, [FLOAT32], [NARROW])
         yield from product((*DERIVATIVES, "product"), by_position[:1], DTYPES, (NARROW, WIDE))
         yield from product(["best"], by_position, [FLOAT32], [NARROW])
+        yield from product(("score", "gradients", "product", "best"), by_axis, [FLOAT32], [NARROW])
         yield from product(("score", *DERIVATIVES), [usual], [FLOAT32], [NARROW], [False])
         yield "gradients with values", usual, FLOAT32, NARROW
         yield "gradients", usual, FLOAT32, TALL, False
@@ -56,7 +62,7 @@ def main(capability: int) -> int:
         sys.exit(reason)
     with ThreadPoolExecutor() as pool:  # the native ones that best alignments are compared with, in the meantime
         for name, alignment in ALIGNMENTS.items():
-            pool.submit(lambda call: cpp.kernel(FLOAT32, call.kind, False).best, cpp.call_of(name, alignment.options))
+            pool.submit(lambda call: cpp.kernel(FLOAT32, *call).best, cpp.call_of(name, alignment.options))
         problems = compile_ahead(all_kernels, capability)
     print(*problems, f"{len(all_kernels)} kernels, {len(problems)} failed", sep="\n")
     return min(1, len(problems))

@@ -7,6 +7,7 @@ An alignment is a walk over the corners between the cells, a corner (i, j) lying
     D  is a gap along the column and goes to (i+1, j)
 
     free_gap, needleman_wunsch    every walk from (0, 0) to (rows, cols)
+    needleman_wunsch_affine       the same; with restrict_turns none has a D just before an R
     smith_waterman                every walk from anywhere that begins with M; with end="match" it also ends with M and
                                   has at least two
     smith_waterman_affine         the same as end="match"; with restrict_turns none has a D just before an R
@@ -15,13 +16,15 @@ An alignment is a walk over the corners between the cells, a corner (i, j) lying
 
     score = T log(sum over the alignments of exp(worth / T)),  worth = similarities matched + prices of gap positions
 
-A price is a number, or a matrix with the price of a step to the corner behind each cell; steps along the border are
-then free. Shares nothing with shared.reference: no recurrence over states, no smooth maximum of a few numbers.
+A price is a number, or two, for R and for D; or a matrix with the price of a step to the corner behind each cell, and
+steps along the border are then free. With free end gaps the R before the first row and after the last one pay nothing,
+and may follow D, or it is so with D and columns; those before the first are no gap to what follows them.
+Shares nothing with shared.reference: no recurrence over states, no smooth maximum of a few numbers.
 """
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,9 +38,12 @@ PRICES = {
     "smith_waterman_affine": ("gap_open", "gap_extend"),
     "free_gap": (),
     "needleman_wunsch": ("gap",),
+    "needleman_wunsch_affine": ("gap_open", "gap_extend"),
     "soft_dtw": (),
 }
-GLOBAL = ("free_gap", "needleman_wunsch", "soft_dtw")
+GLOBAL = ("free_gap", "needleman_wunsch", "needleman_wunsch_affine", "soft_dtw")
+AFFINE = ("smith_waterman_affine", "needleman_wunsch_affine")
+FREE = {"free": "RD", "free_rows": "R", "free_cols": "D"}  # the moves that are, of end gaps
 SIGN = dict.fromkeys(PRICES, 1) | {"soft_dtw": -1}
 
 
@@ -46,9 +52,11 @@ class Alignment(NamedTuple):
 
     start: Cell  # corners
     moves: str
+    states: str  # which move the next one takes each for
     end: Cell
     matches: tuple[Cell, ...]  # cells
     paid: tuple[str, ...]  # the name of what each gap position pays
+    directions: str  # its move
     entered: tuple[Cell, ...]  # the cell before the corner to which it goes
 
 
@@ -88,7 +96,7 @@ def largest_state(problem: str, similarity: np.ndarray, parameters: Values, opti
     temperature = parameters["temperature"] * SIGN[problem]
     totals: dict[tuple[Cell, str], list[float]] = {}
     for begun in _beginnings(problem, rows, cols, options):
-        state = begun.moves[-1] if problem == "smith_waterman_affine" else ""
+        state = begun.states[-1:] if problem in AFFINE else ""
         worth = worth_of(begun, similarity, parameters)
         totals.setdefault((begun.end, state), []).append(worth)
     return max((abs(_smooth_maximum(np.array(worths), temperature)) for worths in totals.values()), default=0.0)
@@ -96,8 +104,14 @@ def largest_state(problem: str, similarity: np.ndarray, parameters: Values, opti
 
 def worth_of(alignment: Alignment, similarity: np.ndarray, parameters: Values) -> float:
     """The sum of an alignment's matches and prices."""
-    prices = [_price(parameters[name], cell) for name, cell in zip(alignment.paid, alignment.entered, strict=True)]
+    steps = zip(alignment.paid, alignment.directions, alignment.entered, strict=True)
+    prices = [_price(parameters[_given(name, move, parameters)], cell) for name, move, cell in steps]
     return math.fsum([*(similarity[cell] for cell in alignment.matches), *prices])
+
+
+def _given(name: str, move: str, given: Collection[str]) -> str:
+    """The name of the price of a gap move, where there may be two."""
+    return name if name in given else f"{name}[{'RD'.index(move)}]"
 
 
 def _price(price: Any, cell: Cell) -> float:
@@ -125,10 +139,11 @@ def number_of_alignments(problem: str, rows: int, cols: int, **options: Any) -> 
     """The number of alignments, by known formulas; both lengths must be positive.
 
     Global: the Delannoy number. Local: a Delannoy number of walks from each first match to each end. Affine without
-    the other order of turns: one alignment for each chain of at least two cells, so that Vandermonde's sum counts them.
+    the other order of turns: one alignment for each chain of cells, if local of at least two, so that Vandermonde's sum
+    counts them, where no end gaps are free.
     """
     if options.get("restrict_turns"):
-        return math.comb(rows + cols, rows) - 1 - rows * cols
+        return math.comb(rows + cols, rows) - (0 if problem in GLOBAL else 1 + rows * cols)
     size = 1 << max(rows, cols).bit_length()  # so that few tables serve all sizes
     if problem in GLOBAL:
         fewer = int(problem == "soft_dtw")
@@ -159,17 +174,22 @@ def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options:
     return _Ensemble(counts, worth, np.exp((worth - score) / temperature), score, temperature)
 
 
-def _by_position(problem: str, parameters: Values) -> tuple[bool, ...]:
+def _given_prices(problem: str, parameters: Values) -> dict[str, np.ndarray]:
+    """The prices by their names: gap, or gap[0] of R and gap[1] of D."""
+    return {name: np.asarray(value) for name, value in parameters.items() if name.split("[")[0] in PRICES[problem]}
+
+
+def _by_position(problem: str, parameters: Values) -> tuple[tuple[str, bool], ...]:
     """Whether each price is a matrix."""
-    return tuple(np.ndim(parameters[name]) == 2 for name in PRICES[problem])
+    return tuple((name, price.ndim == 2) for name, price in _given_prices(problem, parameters).items())
 
 
 def _prices(problem: str, similarity: np.ndarray, parameters: Values) -> np.ndarray:
-    return np.concatenate([similarity.ravel(), *(np.ravel(parameters[name]) for name in PRICES[problem])])
+    return np.concatenate([similarity.ravel(), *map(np.ravel, _given_prices(problem, parameters).values())])
 
 
 def _named(problem: str, shape: tuple[int, ...], parameters: Values, values: np.ndarray, temperature: float) -> Values:
-    like = {"similarity": np.zeros(shape), **{name: np.asarray(parameters[name]) for name in PRICES[problem]}}
+    like = {"similarity": np.zeros(shape), **_given_prices(problem, parameters)}
     parts = np.split(values, np.cumsum([array.size for array in like.values()])[:-1])
     by_name = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
     return {**by_name, "temperature": temperature}
@@ -182,11 +202,11 @@ def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:
 
 @functools.cache
 def _counts(
-    problem: str, rows: int, cols: int, options: tuple[tuple[str, Any], ...], by_position: tuple[bool, ...]
+    problem: str, rows: int, cols: int, options: tuple[tuple[str, Any], ...], by_position: tuple[tuple[str, bool], ...]
 ) -> np.ndarray:
     cells, begin = rows * cols, {}
     size = cells
-    for name, has_cells in zip(PRICES[problem], by_position, strict=True):
+    for name, has_cells in by_position:
         begin[name] = size, has_cells
         size += cells if has_cells else 1
     every = alignments(problem, rows, cols, **dict(options))
@@ -194,8 +214,8 @@ def _counts(
     for row, alignment in zip(counts, every, strict=True):
         for i, j in alignment.matches:
             row[i * cols + j] += 1
-        for name, (i, j) in zip(alignment.paid, alignment.entered, strict=True):
-            at, has_cells = begin[name]
+        for name, move, (i, j) in zip(alignment.paid, alignment.directions, alignment.entered, strict=True):
+            at, has_cells = begin[_given(name, move, begin)]
             if not has_cells:
                 row[at] += 1
             elif min(i, j) >= 0:
@@ -213,8 +233,8 @@ def _beginnings(problem: str, rows: int, cols: int, options: Values) -> Iterator
         starts = [(i, j) for i in range(rows) for j in range(cols)]
         walks = [((i, j), "M" + moves) for i, j in starts for moves in _walks((i + 1, j + 1), rows, cols)]
     for start, moves in walks:
-        if not (options.get("restrict_turns") and "DR" in moves):
-            yield _alignment(problem, start, moves, options)
+        if begun := _alignment(problem, start, moves, (rows, cols), options):
+            yield begun
 
 
 def _walks(corner: Cell, rows: int, cols: int) -> Iterator[str]:
@@ -231,23 +251,27 @@ def _after(corner: Cell, move: str) -> Cell:
     return corner[0] + (move in "MD"), corner[1] + (move in "MR")
 
 
-def _alignment(problem: str, start: Cell, moves: str, options: Values) -> Alignment:
-    corner = start
-    matches, paid, entered = [], [], []
-    for number, move in enumerate(moves):
-        if problem == "soft_dtw":
-            i, j = _after(corner, move)
-            matches.append((i - 1, j - 1))
-        elif move == "M":
-            matches.append(corner)
-        elif problem == "smith_waterman_affine":
-            paid.append(_affine_price(moves[number - 1], move, options["penalize_turns"]))
-        elif problem != "free_gap":
-            paid.append("gap")
-        corner = _after(corner, move)
-        if len(paid) > len(entered):
-            entered.append((corner[0] - 1, corner[1] - 1))
-    return Alignment(start, moves, corner, tuple(matches), tuple(paid), tuple(entered))
+def _alignment(problem: str, start: Cell, moves: str, size: Cell, options: Values) -> Alignment | None:
+    """The alignment of a walk, unless it has a turn that is forbidden."""
+    corner, states = start, ""
+    matches, paid, directions, entered = [], [], "", []
+    for move in moves:
+        after = _after(corner, move)
+        cell = after[0] - 1, after[1] - 1
+        side = "RD".find(move)  # R has the same row before and after, D the same column
+        is_free = move in FREE.get(options.get("end_gaps", ""), "") and corner[side] in (0, size[side])
+        if options.get("restrict_turns") and states[-1:] + move == "DR" and not is_free:
+            return None
+        if move == "M" or problem == "soft_dtw":
+            matches.append(cell)
+        elif PRICES[problem] and not is_free:
+            is_affine = problem in AFFINE
+            paid.append(_affine_price(states[-1:] or "M", move, options["penalize_turns"]) if is_affine else "gap")
+            directions += move
+            entered.append(cell)
+        states += "M" if is_free and corner[side] == 0 else move
+        corner = after
+    return Alignment(start, moves, states, corner, tuple(matches), tuple(paid), directions, tuple(entered))
 
 
 def _affine_price(before: str, move: str, penalize_turns: bool) -> str:

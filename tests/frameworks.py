@@ -7,7 +7,7 @@ of `shared.tolerances`.
 
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import torch_impl
 import torch_impl.backend
 from jax_impl.transformed import QUICK
 from shared import reference
-from shared.alignments import ALIGNMENTS, names_by_position
+from shared.alignments import ALIGNMENTS, COLS, COST, ROWS, Alignment, names_by_position, of_axis
 from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
@@ -37,15 +37,37 @@ class Framework(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A problem as tests need it: its differentiable parameters and its options, in every combination."""
+    """A problem as tests need it: its differentiable parameters and its options, in enough combinations."""
 
     parameters: dict[str, tuple[float, float]]  # name -> where random values of it are drawn from
     options: tuple[dict[str, Any], ...]
 
 
 def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A public function with its matrix as `similarity`, whatever it calls it."""
-    return lambda similarity, lengths=None, **parameters: function(similarity, lengths, **parameters)
+    """A public function with its matrix as `similarity`, whatever it calls it, and gaps by axis as tests name them."""
+    return lambda similarity, lengths=None, **parameters: function(similarity, lengths, **packed(parameters))
+
+
+def packed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as public functions take them: gaps by axis, which tests name "gap[0]" and "gap[1]", as tuples."""
+    result: dict[str, Any] = {}
+    for name, value in arguments.items():
+        gap, *axis = name.split("[")
+        result[gap] = (*result.get(gap, ()), value) if axis else value
+    return result
+
+
+def unpacked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `packed`."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        result |= dict(zip(axes_of(name), value, strict=True)) if isinstance(value, tuple) else {name: value}
+    return result
+
+
+def axes_of(*gaps: str) -> tuple[str, ...]:
+    """The names that gaps by axis have in tests."""
+    return tuple(of_axis(gap, axis) for gap in gaps for axis in (ROWS, COLS))
 
 
 class Inputs(NamedTuple):
@@ -53,7 +75,7 @@ class Inputs(NamedTuple):
 
     similarity: np.ndarray  # (*batch, rows, cols)
     lengths: np.ndarray | None  # (*batch, 2)
-    parameters: dict[str, np.ndarray]  # each () or (*batch), a gap by position like similarity
+    parameters: dict[str, np.ndarray]  # each () or (*batch), a gap by position like similarity; as `packed` takes them
     cotangent: np.ndarray  # (*batch)
 
 
@@ -68,10 +90,31 @@ class Result(NamedTuple):
 
 FRAMEWORKS = {"jax": Framework(jax_impl, jax_impl.backend), "torch": Framework(torch_impl, torch_impl.backend)}
 _RANGES = {"gap": (-2.0, 0.5), "gap_open": (-3.0, 0.5), "gap_extend": (-2.0, 0.5), "temperature": (0.5, 2.0)}
+
+
+# restrict_turns and penalize_turns of an affine gap, by end_gaps: smith_waterman_affine has every combination
+_TURNS = {COST: ((True, True), (False, False)), "free": ((True, True),), "free_rows": ((True, False),)}
+
+
+def _enough_options(alignment: Alignment) -> tuple[dict[str, Any], ...]:
+    """Every combination, but with end gaps only some of the turns."""
+    every = alignment.all_options()
+    if "end_gaps" not in alignment.options or len(alignment.options) == 1:
+        return tuple(every)
+    return tuple(one for one in every if tuple(one.values())[1:] in _TURNS.get(one["end_gaps"], ((False, True),)))
+
+
 PROBLEMS = {
-    name: Problem({parameter: _RANGES[parameter] for parameter in alignment.parameters}, tuple(alignment.all_options()))
+    name: Problem({parameter: _RANGES[parameter] for parameter in alignment.parameters}, _enough_options(alignment))
     for name, alignment in ALIGNMENTS.items()
 }
+# (problem, options, names of the gaps by axis), like those of gaps_by_position.py
+BY_AXIS = [
+    (problem, options, axes_of(*alignment.gaps))
+    for problem, alignment in ALIGNMENTS.items()
+    for options in PROBLEMS[problem].options
+    if alignment.gaps
+]
 AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))
 DTYPES = ("float32", "float64")
 # the variants whose derivatives are written by hand: the first two, and no more
@@ -84,12 +127,16 @@ Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
 def single(
     rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman", by_position: tuple[str, ...] = ()
 ) -> Inputs:
-    """One full matrix of normal random numbers, random parameters of shape (), gaps by position like the matrix."""
+    """One full matrix of normal random numbers, random parameters of shape (), gaps by position like the matrix.
+
+    by_position: names of gaps; those of `axes_of` are by axis instead.
+    """
     random = np.random.default_rng([seed, rows, cols])
-    parameters = _parameters(random, problem, ())
+    parameters = _drawn(random, sizes_of(problem, ()))
     similarity, cotangent = _float32(random.normal(size=(rows, cols)) * 2), _cotangent(random, ())
-    gaps = _parameters(random, problem, (rows, cols), by_position)
-    return Inputs(similarity, None, parameters | gaps, cotangent)
+    sizes = sizes_of(problem, by_position, (rows, cols))
+    parameters |= _drawn(random, {name: sizes[name] for name in by_position})
+    return Inputs(similarity, None, {name: parameters[name] for name in sizes}, cotangent)
 
 
 def ragged(
@@ -103,6 +150,7 @@ def ragged(
     """A batch of six pairs: full, without rows, without columns, one cell, and two partial ones; poison around them.
 
     The padding holds NaN and infinities, that of gaps by position too. Parameters are per pair, or shared by all pairs.
+    by_position: as in `single`.
     """
     random = np.random.default_rng([seed, rows, cols, 6])
     partial = random.integers(1, (rows + 1, cols + 1), size=(2, 2))
@@ -110,11 +158,22 @@ def ragged(
     batch = (len(lengths),)
     similarity = _float32(random.normal(size=(*batch, rows, cols)) * 2)
     poisoned = poison(similarity, lengths)
-    parameters = _parameters(random, problem, batch if per_pair else ())
+    parameters = _drawn(random, sizes_of(problem, (), (), batch if per_pair else ()))
     cotangent = _cotangent(random, batch)
-    gaps = _parameters(random, problem, similarity.shape, by_position)
-    gaps = {name: poison(gap, lengths) for name, gap in gaps.items()}
-    return Inputs(poisoned, lengths, parameters | gaps, cotangent)
+    sizes = sizes_of(problem, by_position, similarity.shape, batch if per_pair else ())
+    parameters |= _drawn(random, {name: sizes[name] for name in by_position})
+    values = {name: parameters[name] for name in sizes}
+    values = {name: poison(value, lengths) if value.ndim == 3 else value for name, value in values.items()}
+    return Inputs(poisoned, lengths, values, cotangent)
+
+
+def sizes_of(
+    problem: str, names: tuple[str, ...], shape: tuple[int, ...] = (), batch: tuple[int, ...] = ()
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter, where gaps of these names have that of the matrices, or are by axis."""
+    sizes = dict.fromkeys(PROBLEMS[problem].parameters, batch)
+    sizes |= {name: batch if "[" in name else shape for name in names}
+    return {name: size for name, size in sizes.items() if of_axis(name, ROWS) not in names}
 
 
 def of_pairs(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
@@ -141,8 +200,8 @@ def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options:
 @functools.cache
 def _reference_result(pickled: bytes) -> Result:
     (similarity, lengths, parameters, cotangent), problem, options = pickle.loads(pickled)
-    score = getattr(reference, problem)(similarity, lengths, **parameters, **options)
-    slopes = reference.gradients(problem, similarity, lengths, **parameters, **options)
+    score = by_keyword(getattr(reference, problem))(similarity, lengths, **parameters, **options)
+    slopes = reference_gradients(problem, similarity, lengths, **parameters, **options)
     gradients = {"similarity": slopes["similarity"] * cotangent[..., None, None]}
     for name, value in parameters.items():
         if name in names_by_position(problem, parameters):
@@ -150,8 +209,13 @@ def _reference_result(pickled: bytes) -> Result:
             continue
         slope = slopes[name] * cotangent
         gradients[name] = slope if value.shape == cotangent.shape else slope.sum()
-    largest = reference.largest_state(problem, similarity, lengths, **parameters, **options)
+    largest = reference.largest_state(problem, similarity, lengths, **packed(parameters), **options)
     return Result(score, gradients, cotangent, largest)
+
+
+def reference_gradients(problem: str, similarity: Any, lengths: Any = None, **arguments: Any) -> dict[str, Any]:
+    """`shared.reference.gradients`, with gaps by axis as tests name them."""
+    return unpacked(reference.gradients(problem, similarity, lengths, **packed(arguments)))
 
 
 def run(
@@ -233,7 +297,7 @@ def score_of(framework: str, problem: str, variant: str, options: tuple[tuple[st
 @functools.cache
 def _jax_pull(score: Callable[..., Any], how: str) -> Pull:
     def pull(similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
-        function = lambda matrix, values: score(matrix, lengths, **values)  # noqa: E731
+        function = lambda matrix, values: score(matrix, lengths, **packed(values))  # noqa: E731
         scores, back = jax.vjp(function, similarity, parameters)
         to_similarity, to_parameters = back(cotangent)
         return scores, {"similarity": to_similarity, **to_parameters}
@@ -249,18 +313,14 @@ def _torch_pull(score: Callable[..., Any], how: str) -> Pull:
         inputs = {"similarity": similarity, **parameters}
         for tensor in inputs.values():
             tensor.requires_grad_()
-        scores = function(similarity, None if lengths is None else torch.from_numpy(lengths), **parameters)
+        scores = function(similarity, None if lengths is None else torch.from_numpy(lengths), **packed(parameters))
         return scores, dict(zip(inputs, torch.autograd.grad(scores, list(inputs.values()), cotangent), strict=True))
 
     return pull
 
 
-def _parameters(
-    random: np.random.Generator, problem: str, shape: tuple[int, ...], names: tuple[str, ...] | None = None
-) -> dict[str, np.ndarray]:
-    """All parameters, or those named."""
-    limits = PROBLEMS[problem].parameters
-    return {name: _float32(random.uniform(*limits[name], size=shape)) for name in (limits if names is None else names)}
+def _drawn(random: np.random.Generator, sizes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    return {name: _float32(random.uniform(*_RANGES[name.split("[")[0]], size=size)) for name, size in sizes.items()}
 
 
 def _cotangent(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -9,10 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, by_keyword
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, by_keyword, reference_gradients
 
-from shared import reference
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, COST
 
 Options = dict[str, Any]
 Values = dict[str, Any]
@@ -23,10 +22,14 @@ GAPS = [
     for count in range(1, len(alignment.gaps) + 1)
     for names in itertools.combinations(alignment.gaps, count)
 ]
-EVERY = [(problem, options, names) for problem, names in GAPS for options in PROBLEMS[problem].options]
+OPTIONS = {  # free end gaps are by axis
+    problem: [options for options in described.options if options.get("end_gaps", COST) == COST]
+    for problem, described in PROBLEMS.items()
+}
+EVERY = [(problem, options, names) for problem, names in GAPS for options in OPTIONS[problem]]
 # one option for each, none like another's
 TURNS = [
-    (problem, PROBLEMS[problem].options[-1 - number % len(PROBLEMS[problem].options)], names)
+    (problem, OPTIONS[problem][-1 - number % len(OPTIONS[problem])], names)
     for number, (problem, names) in enumerate(GAPS)
 ]
 CASES = pytest.mark.parametrize(("problem", "options", "names"), EVERY, ids=str)
@@ -54,7 +57,7 @@ def by_differences(problem: str, inputs: Inputs, direction: Values, options: Opt
 
     def gradients(step: float) -> Values:
         moved = {name: value + step * direction[name] for name, value in arguments.items()}
-        return reference.gradients(problem, lengths=inputs.lengths, **moved, **options)
+        return reference_gradients(problem, lengths=inputs.lengths, **moved, **options)
 
     ahead, behind = gradients(1e-5), gradients(-1e-5)
     return {name: (ahead[name] - behind[name]) / 2e-5 for name in arguments}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.alignments import ALIGNMENTS, names_by_position
+from shared.alignments import ALIGNMENTS, COST, each_axis, names_by_position, special_gaps
 from shared.kernels import cpp
 from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
@@ -22,8 +22,14 @@ CASES, BY_POSITION = [], []
 for _problem, _alignment in ALIGNMENTS.items():
     _first, *_others = _alignment.all_options()
     CASES += [(_problem, _options) for _options in (_first, *_others[-1:])]
-    BY_POSITION += [(_problem, (_others or [_first])[-1], _alignment.gaps)] if _alignment.gaps else []
-IN_BLOCKS = [case for case in CASES if case[0] != "soft_dtw"]  # those that have block exponents
+    _costly = [_options for _options in (_first, *_others) if _options.get("end_gaps", COST) == COST]
+    BY_POSITION += [(_problem, _costly[-1], _alignment.gaps)] if _alignment.gaps else []
+# those that have block exponents
+IN_BLOCKS = [
+    (problem, options)
+    for problem, options in CASES
+    if problem not in ("soft_dtw", "needleman_wunsch_affine") and options.get("end_gaps", COST) == COST
+]
 
 
 def others_slow(cases: list[Any], *default: int) -> list[Any]:
@@ -52,13 +58,14 @@ class Given:
 
     def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1, openmp=0):
         alignment, dtype = ALIGNMENTS[problem], similarity.dtype
-        by_position = names_by_position(problem, parameters)
-        call = cpp.call_of(problem, alignment.options | (options or {}), by_position)
-        self.kernel = cpp.kernel(str(dtype), call.kind, bool(by_position))
+        options, by_position = alignment.options | (options or {}), names_by_position(problem, parameters)
+        parameters = each_axis(problem, {name: parameters[name] for name in alignment.parameters}, options)
+        call = cpp.call_of(problem, options, special_gaps(problem, parameters))
+        self.kernel = cpp.kernel(str(dtype), *call)
         self.similarity, self._matrix_size = np.ascontiguousarray(similarity), similarity.shape[1] * similarity.shape[2]
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
         # what is by position is not looked at as a number
-        values = [np.nan if name in by_position else parameters[name] for name in alignment.parameters]
+        values = [np.nan if name in by_position else value for name, value in parameters.items()]
         self.values = np.stack([np.broadcast_to(np.asarray(value, dtype), len(similarity)) for value in values], axis=1)
         self.costs = {name: np.ascontiguousarray(parameters[name], dtype) for name in by_position}
         self._gap_names = (*alignment.gaps, "none")[:2]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
+from shared.alignments import FREE
 from shared.kernels import cpp
 
 # affine gaps may turn in four ways, which need the same memory: each choice of gaps by position has another one
@@ -25,6 +26,7 @@ AFFINE = {
 CALLS: dict[str, list[Any]] = {
     "GLOBAL": [("needleman_wunsch", {}, ()), ("free_gap", {}, ())],
     "SOFT_DTW": [("soft_dtw", {}, ())],
+    "GLOBAL_AFFINE": [("needleman_wunsch_affine", {"end_gaps": end_gaps}, ()) for end_gaps in ("free", *FREE)],
     "AFFINE": [("smith_waterman_affine", options, names) for names, options in AFFINE.items()],
 }
 # pairs, rows and columns around the width of a vector

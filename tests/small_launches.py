@@ -31,6 +31,8 @@ def launch_all() -> None:
             torch_impl.marginals(function, s, lengths)
             torch_impl.hessian_vector_product(function, s, s, lengths)
             torch_impl.best_alignment(getattr(torch_impl, problem), s, lengths)
+            if "end_gaps" in ALIGNMENTS[problem].options:  # gaps by axis
+                torch_impl.marginals(function, s, lengths, end_gaps="free")
     torch.cuda.synchronize()
 
 

@@ -21,17 +21,21 @@ from native_calls import PAIRS, ROWS, Given
 import jax_impl
 import torch_impl
 from shared import reference
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, COST
 from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 
 CASES = [(problem, options) for problem, described in PROBLEMS.items() for options in described.options]
-# each gap as one number, a number for each pair, or by position
+# each gap as one number, a number for each pair, or by position; or all by axis
 WITH_GAPS = [
     (problem, options, kinds)
     for problem, options in CASES
-    for kinds in itertools.product(("number", "pairs", "position"), repeat=len(ALIGNMENTS[problem].gaps))
+    for kinds in (
+        *itertools.product(("number", "pairs", "position"), repeat=len(ALIGNMENTS[problem].gaps)),
+        *{("axis",) * len(ALIGNMENTS[problem].gaps)} - {()},
+    )
+    if options.get("end_gaps", COST) == COST or set(kinds) < {"number", "axis"}
 ]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
@@ -51,6 +55,9 @@ class Integers:
         of_kind = {"number": (), "pairs": (pairs,), "position": shape}
         self.gaps = {}
         for name, kind in zip(ALIGNMENTS[problem].gaps, kinds, strict=True):
+            if kind == "axis":
+                self.gaps[name] = tuple(random.integers(-3, 2, size=(2, pairs)).astype(float))
+                continue
             gap = random.integers(-3, 2, size=of_kind[kind]).astype(float)
             self.gaps[name] = poison(gap, self.lengths) if kind == "position" else gap
 
@@ -59,8 +66,9 @@ def best(framework: str, problem: str, similarity: Any, lengths: Any, dtype: str
     """Scores and matches as NumPy arrays."""
     package, backend = FRAMEWORKS[framework]
     with backend.precision(dtype):
+        put = lambda value: backend.to_device(value.astype(dtype), "cpu") if isinstance(value, np.ndarray) else value  # noqa: E731
         values = {
-            name: backend.to_device(value.astype(dtype), "cpu") if isinstance(value, np.ndarray) else value
+            name: tuple(map(put, value)) if isinstance(value, tuple) else put(value)
             for name, value in parameters.items()
         }
         matrix = backend.to_device(np.asarray(similarity, dtype), "cpu")
@@ -78,21 +86,6 @@ def best_natively(given: Given) -> list[np.ndarray]:
 def assert_equal(got: Any, expected: Any) -> None:
     for result, exact in zip(got, expected, strict=True):
         np.testing.assert_array_equal(result, exact)
-
-
-def worth(problem: str, matches: np.ndarray, similarity: np.ndarray, gaps: dict[str, float]) -> float:
-    """The worth of an alignment of whole matrices, by its matches alone; a gap opens anew after another."""
-    cells = np.argwhere(matches)
-    total = similarity[matches].sum()
-    is_global = problem in ("free_gap", "needleman_wunsch")
-    corners = [(-1, -1), *cells, similarity.shape] if is_global else cells
-    first, further = (gaps.get("gap", 0.0),) * 2 if problem != "smith_waterman_affine" else gaps.values()
-    for before, after in itertools.pairwise(corners):
-        lengths = [int(b) - int(a) - 1 for a, b in zip(before, after, strict=True)]
-        assert min(lengths) >= 0, "matches cross"
-        opened = sum(length > 0 for length in lengths)
-        total += opened * first + (sum(lengths) - opened) * further
-    return float(total)
 
 
 # the machine code is the same in both, and XLA compiles each case
@@ -114,7 +107,7 @@ def test_the_best_alignment_of_integers_is_the_references(framework, problem, op
 @EVERY
 def test_the_best_alignment_in_each_layout_of_the_kernel_is_the_references(problem, options):
     for size in ((6, 1, 1), (5, 1, 7), (5, 7, 1), (20, 5, 8), (3, 40, 21), (2, 70, 33)):
-        for kind in ("pairs", "position"):
+        for kind in ("pairs", "position" if options.get("end_gaps", COST) == COST else "axis"):
             drawn = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
             expected = reference.best_alignment(problem, drawn.similarity, drawn.lengths, **drawn.gaps, **options)
             # nobody looks at the temperature
@@ -143,10 +136,13 @@ def test_forbidden_pairs_and_pairs_with_nan_have_no_best_alignment(framework, pr
     similarity[2] = -np.inf * SIGN[problem]
     scores, matches = best(framework, problem, similarity, None, "float32", **options)
     assert np.isnan(scores[:2]).all() and not matches[:3].any()
-    assert scores[2] == {"needleman_wunsch": 6 * -1.0, "soft_dtw": np.inf}.get(problem, 0.0)
+    first, further = ALIGNMENTS[problem].parameters.get("gap_open", -1.0), -1.0
+    turn = first if options.get("penalize_turns") else further
+    all_gaps = {"cost": first + turn + 4 * further, "free": 0.0}.get(options.get("end_gaps", ""), first + 2 * further)
+    assert scores[2] == {"soft_dtw": np.inf}.get(problem, all_gaps if "end_gaps" in options else 0.0)
     assert scores[3] == 3.0
     assert_equal([matches[3]], [np.eye(3, dtype=bool)])
-    for name in ALIGNMENTS[problem].gaps:
+    for name in ALIGNMENTS[problem].gaps if options.get("end_gaps", COST) == COST else ():
         gap = np.where(np.arange(9).reshape(3, 3) == 5, np.nan, -1.0)
         scores, matches = best(framework, problem, similarity[3], None, "float32", **{name: gap}, **options)
         assert np.isnan(scores) and not matches.any()
@@ -175,8 +171,8 @@ def test_the_best_alignment_takes_half_precision_and_empty_batches(framework):
         ("smith_waterman_affine", {"restrict_turns": 1}, TypeError, "restrict_turns must be True or False, got int"),
         ("needleman_wunsch", {"gap": 1e30}, ValueError, "gap must be finite and at most 1e+18, got 1e+30"),
         ("marginals", {}, TypeError, "function must be one of smith_waterman, smith_waterman_affine, free_gap, "
-         "needleman_wunsch, soft_dtw of this package, or functools.partial of one with keywords only, got "
-         "{package}.expected_alignment.marginals"),
+         "needleman_wunsch, needleman_wunsch_affine, soft_dtw of this package, or functools.partial of one with "
+         "keywords only, got {package}.expected_alignment.marginals"),
         ("free_gap", {"lengths": [2, 2]}, TypeError,
          "best_alignment takes lengths by itself, not in functools.partial"),
     ],
@@ -206,7 +202,7 @@ def test_best_alignment_takes_a_function_with_keywords(framework):
 @BOTH
 def test_best_alignment_says_why_there_are_no_native_kernels(framework, monkeypatch):
     monkeypatch.setenv("ALIGNMENT_NATIVE", "0")
-    monkeypatch.setitem(library._kernels, ("float32", 0, False), library.Kernel("float32", 0, False))
+    monkeypatch.setitem(library._kernels, ("float32", 0, 0), library.Kernel("float32", 0, 0))
     with pytest.raises(cpp.Absent, match="ALIGNMENT_NATIVE turns the native kernels off"):
         best(framework, "smith_waterman", np.zeros((3, 1)), None, "float32")
 

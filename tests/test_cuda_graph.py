@@ -164,7 +164,7 @@ def on_no_device(*shape, dtype=torch.float32):
 )
 def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(problem, by_position):
     names = ALIGNMENTS[problem].gaps if by_position else ()
-    recurrence = recurrence_of(problem, PROBLEMS[problem].options[-1], names).name
+    recurrence = recurrence_of(problem, PROBLEMS[problem].options[0 if by_position else -1], names).name
     s, values = on_no_device(3, 5, 7), on_no_device(3, len(ALIGNMENTS[problem].parameters))
     gaps, arguments = (s,) * len(names), (s, on_no_device(3, 2, dtype=torch.int64), values)
     for function, tensors, *other_arguments in (

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS
+from frameworks import BY_AXIS, FRAMEWORKS, PROBLEMS
+from gaps_by_position import OPTIONS
 from gpu_programs import take_for_a_gpu
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -29,10 +30,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import jax_impl
 import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl
-from shared.alignments import SIMILARITY, recurrence_of
+from shared.alignments import LAST_TURN, SIMILARITY, Recurrence, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.kernels.cpp import library
+from shared.kernels.triton.programs import NARROW, kernels_of
 
 NEIGHBOURS = "diagonal", "left", "up"
 
@@ -45,26 +47,33 @@ class Symbols(frozenset):
         return Symbols(self | other)
 
 
-def parameters_of(problem: str, options: dict[str, Any]) -> list[set[str]]:
+def costs_of(table: Recurrence, options: dict[str, Any]) -> list[set[str]]:
     """The table's name of each cost of the kernels."""
-    if problem == "smith_waterman_affine":
-        return [{"gap_open"}, {"gap_extend"}, {"gap_open" if options["penalize_turns"] else "gap_extend"}]
-    return [set() if problem in ("free_gap", "soft_dtw") else {"gap"}]
+    axes = ("[0]", "[1]") if table.is_by_axis else ("",)
+    if len(table.states) == 1:
+        return [{f"gap{axis}"} & {*table.parameters} for axis in axes]
+    turn = "gap_open" if options["penalize_turns"] else "gap_extend"
+    costs = [{f"{gap}{axis}"} for axis in axes for gap in ("gap_open", "gap_extend", turn)]
+    return [*costs[:2], {LAST_TURN}, *costs[3:]] if LAST_TURN in table.parameters else costs
 
 
 @pytest.mark.parametrize(
-    ("problem", "options"), [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
+    ("problem", "options", "gaps"),
+    [(problem, options, ()) for problem in PROBLEMS for options in OPTIONS[problem]] + BY_AXIS,
 )
-def test_choices_and_where_triton_hands_their_derivatives_are_the_table(problem, options, monkeypatch):
+def test_choices_and_where_triton_hands_their_derivatives_are_the_table(problem, options, gaps, monkeypatch):
     pytest.importorskip("triton")
     from shared.kernels.triton import cells
 
     monkeypatch.setattr(cells, "plus", lambda a, b, product: a + b)
     monkeypatch.setattr(cells, "tl", SimpleNamespace(zeros_like=lambda _: Symbols()))
-    table, costs = recurrence_of(problem, options), parameters_of(problem, options)
-    kind, restricted = cpp.call_of(problem, options).kind, options.get("restrict_turns", False)
+    table = recurrence_of(problem, options, gaps)
+    costs, call = costs_of(table, options), cpp.call_of(problem, options, gaps)
+    constants = dict(kernels_of("best", call, "float32", NARROW)[0].constants)
+    kind, restricted = constants["kind"], constants["restrict_turns"]
     near = [tuple(Symbols([(name, k)]) for k in range(len(table.states))) for name in NEIGHBOURS]
-    symbols = tuple(map(Symbols, costs))
+    each = 3 // len(table.states)  # a linear gap opens, extends and turns
+    symbols = tuple(Symbols(names) for names in costs for _ in range(each))
     states = cells.choices.fn(kind, restricted, True, Symbols([SIMILARITY]), *near, symbols)
     assert [len(set(choices)) for choices in states] == [len(choices) for choices in states]
     assert [set(choices) for choices in states] == [
@@ -76,7 +85,7 @@ def test_choices_and_where_triton_hands_their_derivatives_are_the_table(problem,
         return {(k, c) for k, choices in enumerate(states) for c, choice in enumerate(choices) if symbol in choice}
 
     parts = tuple(tuple(Symbols([(k, c)]) for c in range(len(choices))) for k, choices in enumerate(states))
-    *neighbours, matched, to_costs = cells.to_neighbours.fn(kind, restricted, parts)
+    *neighbours, matched, to_costs = cells.to_neighbours.fn(kind, restricted, table.is_by_axis, parts)
     for name, neighbour in zip(NEIGHBOURS, neighbours, strict=True):
         assert list(neighbour) == [handed((name, k)) for k in range(len(states))]
     assert matched == handed(SIMILARITY)
@@ -133,11 +142,16 @@ def launched(function: Any, *arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("problem", "by_position"), [("smith_waterman", ()), ("smith_waterman_affine", ("gap_extend",))]
+    ("problem", "gaps"),
+    [
+        ("smith_waterman", {}),
+        ("smith_waterman_affine", {"gap_extend": np.ones((3, 9, 7), np.float32)}),
+        ("needleman_wunsch", {"gap": (-1.0, -2.0)}),
+        ("needleman_wunsch_affine", {}),
+    ],
 )
-def test_jax_exports_calls_for_gpus_from_a_machine_without_one(problem, by_position):
+def test_jax_exports_calls_for_gpus_from_a_machine_without_one(problem, gaps):
     function, s = getattr(jax_impl, problem), jnp.ones((3, 9, 7))
-    gaps = dict.fromkeys(by_position, s)
 
     def score(s: Any) -> Any:
         return function(s, LENGTHS, **gaps).sum()
@@ -149,7 +163,7 @@ def test_jax_exports_calls_for_gpus_from_a_machine_without_one(problem, by_posit
         return jax.lax.scan(lambda own, _: (own - jax.grad(score)(own), None), s, length=9)[0]
 
     # pairs that those with block exponents flag are left to the exact ones
-    every = EXACT if by_position else ALL
+    every = ALL if problem == "smith_waterman" else EXACT
     assert launched(score, s) == forwards(every)
     assert launched(jax.grad(score), s) == launched(descent, s) == every  # in the loop's body
     assert launched(jax.grad(curve), s) == sorted(every * 2)

@@ -93,6 +93,14 @@ def parameter_values(name: str) -> Errors:
 
 
 ENDS: Errors = {f"end must be one of 'any', 'match', got {value!r}": {"end": value} for value in ("both", None, True)}
+END_GAPS = "end_gaps must be one of 'cost', 'free', 'free_rows', 'free_cols', got "
+ENDS_OF_GAPS: Errors = {f"{END_GAPS}{value!r}": {"end_gaps": value} for value in ("rows", None)}
+NO_CELLS = "; a gap by position is neither by axis nor beside free end gaps"
+BY_AXIS: Errors = {
+    "gap must be one gap or a pair (rows, cols), got a tuple of 3": {"gap": (1.0, 2.0, 3.0)},
+    f"gap[0] must have shape () for similarity of shape (4, 5), got (4, 5){NO_CELLS}": {"gap": (np.ones((4, 5)), -1.0)},
+    "gap[1] must be finite and at most 1e+18, got nan": {"gap": (-1.0, np.nan)},
+}
 NO_FLAGS = {"str": "no", "float": 1.0, "int": 0, "NoneType": None, "numpy.int64": np.int64(2)}
 FLAGS: Errors = {
     f"{name} must be True or False, got {shown}": {name: value}
@@ -110,6 +118,8 @@ def faults(problem: str) -> list[tuple[type[Exception], str, dict[str, Any]]]:
         values |= parameter_values(name)
     types |= FLAGS if "restrict_turns" in options else {}
     values |= ENDS if "end" in options else {}
+    values |= ENDS_OF_GAPS if "end_gaps" in options else {}
+    values |= BY_AXIS if "gap" in parameters else {}
     both = ((TypeError, types), (ValueError, values))
     return [(error, text, {"similarity": S, **extra}) for error, errors in both for text, extra in errors.items()]
 

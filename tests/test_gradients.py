@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, by_keyword, ragged, single
+from frameworks import BY_AXIS, BY_HAND, FRAMEWORKS, PROBLEMS, by_keyword, ragged, reference_gradients, single
 from gaps_by_position import EVERY as BY_POSITION
 from gaps_by_position import TURNS, Values, by_differences, directions_of, outside, products
 
@@ -44,6 +44,9 @@ SECOND = [
     *(("jax", "wavefront", *case) for case in (LAST[-1], TURNS[4])),
     ("jax", "vmap", *LAST[-1]),
     *(pytest.param("jax", "fused", *case, marks=slow) for case in REST),
+    *(pytest.param("torch", variant, *case, marks=slow) for variant in BY_HAND for case in BY_AXIS),
+    *(pytest.param("jax", variant, *BY_AXIS[-3], marks=slow) for variant in BY_HAND),
+    *(("torch", variant, *BY_AXIS[-2]) for variant in ("wavefront", "diagonal_loop")),
     *(pytest.param("jax", "wavefront", *case, marks=slow) for case in (*LAST[:-1], TURNS[3])),
     *(pytest.param("jax", "scan_select", *case, marks=slow) for case in (AFFINE, TURNS[0])),
     pytest.param("jax", "scan_cond", *LAST[-1], marks=slow),
@@ -136,7 +139,7 @@ def test_forward_mode_is_right_whatever_the_padding_of_tangents_is(framework, va
     direction, *_ = directions_of(inputs, names)
     package = FRAMEWORKS[framework].package
     function = by_keyword(functools.partial(getattr(package, problem), variant=variant, **options))
-    exact = reference.gradients(problem, lengths=inputs.lengths, **arguments, **options)
+    exact = reference_gradients(problem, lengths=inputs.lengths, **arguments, **options)
     along = [np.nan_to_num(exact[name] * direction[name]).reshape(6, -1).sum(1) for name in arguments]
     tangents = jvp(framework, lambda values: function(lengths=inputs.lengths, **values), arguments, direction)
     np.testing.assert_allclose(tangents, sum(along), 1e-12, 1e-12)

@@ -84,7 +84,10 @@ def test_the_defaults_are_those_of_the_table(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_alignment_is_documented_in_the_same_words(name):
     texts = [inspect.getdoc(getattr(package, name)) or "" for package in (jax_impl, torch_impl)]
-    same = [" ".join(text.partition("Returns:")[0].replace("a tensor", "an array").split()) for text in texts]
+    same = [
+        " ".join(text.partition("Returns:")[0].replace("a tensor", "an array").replace("tensors", "arrays").split())
+        for text in texts
+    ]
     assert same[0] == same[1]
     sections = [re.findall(r"^(Args|Returns|Raises|Source):", text, flags=re.MULTILINE) for text in texts]
     assert sections == [["Args", "Returns", "Raises", "Source"]] * 2

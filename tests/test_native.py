@@ -369,16 +369,22 @@ def test_a_large_result_is_put_into_large_pages():
 # are numbers are the kernels' by position too.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "kind", ["GLOBAL", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("AFFINE", "SOFT_DTW"))]
+    ("kind", "form"),
+    [
+        ("GLOBAL", 0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("AFFINE", 1), ("SOFT_DTW", 1), ("GLOBAL_AFFINE", 2))
+        ),
+    ],
 )
-def test_the_sanitizers_find_nothing_but_a_planted_fault(kind):
+def test_the_sanitizers_find_nothing_but_a_planted_fault(kind, form):
     """The library and what it is linked with, watched by the address and undefined-behaviour sanitizers."""
     runtime = subprocess.check_output([*building.find_compiler(), "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("GCC's sanitizers can be loaded before Python")
-    with_best = kind != "GLOBAL"
-    passes = tuple(name for name in cpp.PASSES if with_best or name != "best")
-    sanitized = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), by_position=with_best)
+    passes = tuple(name for name in cpp.PASSES if form or name != "best")
+    sanitized = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), form=form)
     sources = *sanitized.sources, *library.COMMON.sources
     path = cpp.compiled(sanitized._replace(name=f"sanitized-{kind}", sources=sources, objects=()))
     script = Path(__file__).with_name("native_sanitized.py")
@@ -439,5 +445,5 @@ def test_a_library_refuses_kinds_gaps_and_sizes_that_it_does_not_know():
         (1, cpp.EXTEND_BY_POSITION, 3, True, packed.ctypes.data, False),
     ):
         numbers = kind, options, 1, 0, 1, 3, cols, similarity.ctypes.data, 9, 0, values.ctypes.data, 0
-        kernel = cpp.kernel("float32", int(by_position), by_position)
+        kernel = cpp.kernel("float32", int(by_position), by_position * cpp.OPEN_BY_POSITION)
         assert (kernel.score(cpp.pack_call(*numbers, gaps), score.ctypes.data) == 0) == is_known

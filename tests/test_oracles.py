@@ -1,6 +1,6 @@
 """At a low temperature the smooth scores and marginals are those of an exact aligner, Biopython's.
 
-So are, exactly, the scores of best alignments.
+So are, exactly, the scores of best alignments; and those of the reference, with gaps by axis, to the last match.
 
     0 <= smooth - exact <= temperature * log(number of alignments)
 
@@ -15,16 +15,18 @@ one order (restrict_turns=True), which is worth the same. Open is the first posi
 
 import functools
 import math
-from itertools import combinations
+from itertools import combinations, pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from Bio.Align import PairwiseAligner, substitution_matrices
-from enumeration import PRICES, best_matches, number_of_alignments
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, run
-from test_best_alignment import best, worth
+from enumeration import GLOBAL, PRICES, best_matches, number_of_alignments
+from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, axes_of, packed, run
+from test_best_alignment import best
 
+from shared import reference
+from shared.alignments import COLS, FREE, ROWS, of_axis
 from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substitution_matrix
 
 TEMPERATURE = 1e-3
@@ -43,6 +45,7 @@ WHOLE_GAPS = {
     "smith_waterman_affine": AFFINE_GAPS,
     "free_gap": ({},),
     "needleman_wunsch": LINEAR_GAPS,
+    "needleman_wunsch_affine": AFFINE_GAPS,
 }
 
 
@@ -86,54 +89,91 @@ def smooth(
     return run(framework, inputs, "float64", how="quick" if framework == "jax" else "eager", problem=problem, **options)
 
 
-def biopython(mode: str, start: float, extend: float, matrix: Any = BLOSUM62) -> PairwiseAligner:
-    return PairwiseAligner(
-        mode=mode, substitution_matrix=matrix, open_gap_score=start, extend_gap_score=extend, epsilon=1e-9
+class Settings(NamedTuple):
+    """Those of Biopython's aligner."""
+
+    mode: str
+    prices: tuple[tuple[float, float], ...]  # of the first and of further gap positions along the row; along the column
+    is_free: tuple[bool, ...]  # whether gaps at the ends are, along the row; along the column
+
+
+def settings_of(problem: str, options: dict[str, Any], gaps: dict[str, float]) -> Settings:
+    named = [[gaps.get(of_axis(name, k), gaps.get(name, 0)) for name in PRICES[problem]] or [0] for k in (ROWS, COLS)]
+    is_free = tuple(options.get("end_gaps") in ("free", FREE[k]) for k in (ROWS, COLS))
+    return Settings(
+        "global" if problem in GLOBAL else "local", tuple((prices[0], prices[-1]) for prices in named), is_free
     )
 
 
-def mode_and_gaps(problem: str, gaps: dict[str, Any]) -> tuple[str, Any, Any]:
-    """Settings of Biopython's aligner: mode, cost of the first and of further gap positions."""
-    mode = "local" if problem.startswith("smith_waterman") else "global"
-    prices = tuple(gaps.values()) or (0,)
-    return mode, prices[0], prices[-1]
+def biopython(settings: Settings, matrix: Any = BLOSUM62) -> PairwiseAligner:
+    aligner = PairwiseAligner(mode=settings.mode, substitution_matrix=matrix, epsilon=1e-9)
+    for name, (start, extend), is_free in zip(("insertion", "deletion"), *settings[1:], strict=True):
+        setattr(aligner, f"open_{name}_score", start)
+        setattr(aligner, f"extend_{name}_score", extend)
+        if is_free:
+            setattr(aligner, f"end_{name}_score", 0.0)
+    return aligner
+
+
+def worth(settings: Settings, matches: np.ndarray, similarity: np.ndarray) -> float:
+    """The worth of the best alignment with these matches; a gap opens anew after another."""
+    total, cells = similarity[matches].sum(), [tuple(cell) for cell in np.argwhere(matches)]
+    ends = [(-1, -1), similarity.shape]
+    corners = [ends[0], *cells, ends[1]] if settings.mode == "global" else cells
+    for before, after in pairwise(corners):
+        costs = []
+        for axis, (first, further) in enumerate(settings.prices):
+            length = int(after[1 - axis] - before[1 - axis]) - 1
+            assert length >= 0, "matches cross"
+            costs.append(first + (length - 1) * further if length else 0)
+        is_free = settings.is_free if before == ends[0] or after == ends[1] else (False, False)
+        if all(is_free) and cells:  # only the first of two gaps before the first match is along the border
+            total += max(costs)
+        else:
+            total += sum(cost for cost, free in zip(costs, is_free, strict=True) if not free)
+    return float(total)
 
 
 @functools.cache
-def exact_scores(pairs: str, mode: str, start: int, extend: int) -> np.ndarray:
-    aligner = biopython(mode, start, extend)
+def exact_scores(pairs: str, settings: Settings) -> np.ndarray:
+    aligner = biopython(settings)
     return np.array([aligner.score(*pair) for pair in pairs_of(pairs).letters])
 
 
 @functools.cache
 def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, Any], ...]) -> np.ndarray:
-    """log(number of alignments) of each pair; 0 where there is none, as the score is then."""
-    numbers = [number_of_alignments(problem, *map(int, sizes), **dict(options)) for sizes in pairs_of(pairs).lengths]
+    """log(number of alignments) of each pair, or more; 0 where there is none, as the score is then."""
+    counted = {} if dict(options).get("end_gaps", "cost") != "cost" else dict(options)
+    numbers = [number_of_alignments(problem, *map(int, sizes), **counted) for sizes in pairs_of(pairs).lengths]
     return np.array([math.log(max(number, 1)) for number in numbers])
 
 
 # --- scores ---
 
 
-@BOTH
 @pytest.mark.parametrize("pairs", ["globins", "random"])
 @pytest.mark.parametrize(
-    ("problem", "options", "gaps"),
-    [(problem, options, gaps) for problem, options in EXACT_CASES for gaps in WHOLE_GAPS[problem]],
+    ("framework", "problem", "options", "gaps"),
+    [
+        pytest.param(framework, *case, gaps, marks=[pytest.mark.slow] * (number > 0 and framework == "jax"))
+        for framework, case in product(FRAMEWORKS, EXACT_CASES)
+        for number, gaps in enumerate(WHOLE_GAPS[case[0]])
+    ],
     ids=str,
 )
 def test_smooth_and_best_scores_are_those_of_biopython(framework, pairs, problem, options, gaps):
     _, similarity, lengths = pairs_of(pairs)
+    settings = settings_of(problem, options, gaps)
     scores, matches = best(framework, problem, similarity, lengths, "float32", **gaps, **options)
     for score, matched, matrix, (rows, cols) in zip(scores, matches, similarity, lengths, strict=True):
-        assert worth(problem, matched[:rows, :cols], matrix[:rows, :cols], gaps) == score
+        assert worth(settings, matched[:rows, :cols], matrix[:rows, :cols]) == score
         assert not matched[rows:].any() and not matched[:, cols:].any()
 
     # a smooth score is above by less than all alignments can add
     got = smooth(framework, problem, options, similarity, lengths, gaps).score
     can_add = TEMPERATURE * logarithms_of_numbers(pairs, problem, tuple(options.items()))
     assert can_add.max() < 0.5  # scores are integers: what is between the bounds is one of them
-    exact = exact_scores(pairs, *mode_and_gaps(problem, gaps))
+    exact = exact_scores(pairs, settings)
     counted = best_is_counted(problem, options, exact, similarity)
     assert counted.sum() >= {"globins": 120, "random": 500}[pairs]
     np.testing.assert_array_equal(scores[counted], exact[counted])
@@ -146,7 +186,7 @@ def test_smooth_and_best_scores_are_those_of_biopython(framework, pairs, problem
 
 def best_is_counted(problem: str, options: dict[str, Any], exact: np.ndarray, similarity: np.ndarray) -> np.ndarray:
     """Whether the best alignment has as many matches as ours must have: none (global), one, or two."""
-    if problem in ("free_gap", "needleman_wunsch"):
+    if problem in GLOBAL:
         return np.ones(exact.shape, dtype=bool)
     if options.get("end") == "any":
         return exact > 0
@@ -167,8 +207,8 @@ def small_pairs(whole: bool) -> tuple[np.ndarray, np.ndarray]:
     return similarity + between, np.array([(3, 4), (4, 4), (4, 5)] * 20, dtype=np.int32)
 
 
-def traceback(aligner_arguments: tuple[str, float, float], similarity: np.ndarray) -> np.ndarray:
-    """The matches of Biopython's first alignment: 1 for each pair of letters, each letter standing for its position."""
+def traceback(settings: Settings, similarity: np.ndarray) -> tuple[float, np.ndarray]:
+    """Biopython's score and first alignment: 1 for each pair of letters, each letter standing for its position."""
     rows, cols = similarity.shape
     first, second = "ABCDEFGHI"[:rows], "RSTUVWXYZ"[:cols]
     matrix = substitution_matrices.Array(first + second, dims=2)
@@ -176,11 +216,11 @@ def traceback(aligner_arguments: tuple[str, float, float], similarity: np.ndarra
         for j, other in enumerate(second):
             matrix[letter, other] = similarity[i, j]
     matches = np.zeros(similarity.shape)
-    blocks = biopython(*aligner_arguments, matrix=matrix).align(first, second)[0].aligned
-    for (start, end), (other_start, _) in zip(*blocks, strict=True):
+    found = biopython(settings, matrix).align(first, second)
+    for (start, end), (other_start, _) in zip(*found[0].aligned, strict=True):
         for k in range(end - start):
             matches[start + k, other_start + k] = 1.0
-    return matches
+    return found.score, matches
 
 
 @BOTH
@@ -197,14 +237,36 @@ def test_marginals_of_a_single_best_alignment_are_its_traceback(framework, probl
             continue
         single += 1
         expected = np.zeros(padded.shape)
-        expected[:rows, :cols] = traceback(mode_and_gaps(problem, gaps), pair)
+        _, expected[:rows, :cols] = traceback(settings_of(problem, options, gaps), pair)
         np.testing.assert_allclose(marginals, expected, rtol=0, atol=1e-6)
     assert single >= 48
 
 
+@EVERY_EXACT
+def test_single_best_alignments_of_the_reference_are_those_of_biopython(problem, options):
+    similarity, lengths = small_pairs(whole=False)
+    random = np.random.default_rng(9)
+    single = 0
+    for padded, (rows, cols) in zip(similarity, lengths, strict=True):
+        # to open costs more than to extend: or gaps that turn, and turn again, would be worth more than long ones
+        gaps = {name: REAL_PRICES[name.split("[")[0]] + random.uniform(-0.5, 0.5) for name in axes_of(*PRICES[problem])}
+        pair, settings = padded[:rows, :cols], settings_of(problem, options, gaps)
+        score, matches = reference.best_alignment(problem, pair, **packed(gaps), **options)
+        _, best_worth, ahead = best_matches(problem, pair, gaps, options)
+        if best_worth < exact_only(problem, options, pair):
+            continue
+        exact, expected = traceback(settings, pair)
+        assert score == pytest.approx(exact, abs=1e-9)
+        assert score == pytest.approx(worth(settings, matches, pair), abs=1e-9)
+        if ahead > 1e-9:
+            single += 1
+            np.testing.assert_array_equal(matches, expected)
+    assert single >= 40
+
+
 def exact_only(problem: str, options: dict[str, Any], similarity: np.ndarray) -> float:
     """The best of what Biopython counts and ours does not."""
-    if problem in ("free_gap", "needleman_wunsch"):
+    if problem in GLOBAL:
         return -np.inf
     return 0.0 if options.get("end") == "any" else max(0.0, similarity.max())
 

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from frameworks import (
     AWKWARD_SIZES,
+    BY_AXIS,
     BY_HAND,
     DTYPES,
     FRAMEWORKS,
@@ -36,29 +37,32 @@ from frameworks import (
 from gaps_by_position import EVERY as BY_POSITION
 from gaps_by_position import FRAMEWORK, TURNS, VARIANT, outside
 
+from shared.alignments import COST, FREE, ROWS
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 from shared.tolerances import LARGEST_GAP, LOWEST
 from shared.variants import FOR_GPUS, variant_names
 
 # a size for each problem. XLA takes a second for every seven cells written out, PyTorch one or more to trace a scan
 RUNGS = {
-    ("jax", "cell_loop"): ((3, 2), (2, 2), (2, 2), (2, 3), (2, 2)),
-    ("jax", "diagonal_loop"): ((3, 4), (2, 3), (2, 3), (3, 2), (2, 3)),
-    ("jax", "scan_cond"): ((8, 5), (3, 4), (1, 7), (3, 4), (3, 4)),
-    ("jax", "scan_select"): ((63, 17), (5, 8), (8, 5), (17, 9), (5, 8)),
-    ("jax", "batch_loop"): ((4, 3), (3, 4), (4, 3), (3, 4), (3, 4)),
-    ("jax", "vmap"): ((17, 9), (5, 8), (7, 1), (8, 5), (5, 8)),
-    ("torch", "cell_loop"): ((17, 9), (8, 5), (5, 8), (8, 5), (5, 8)),
-    ("torch", "diagonal_loop"): ((63, 17), (8, 5), (17, 9), (63, 17), (17, 9)),
-    ("torch", "scan_cond"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4)),
-    ("torch", "scan_select"): ((7, 1), (3, 4), (3, 4), (5, 8), (3, 4)),
-    ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
-    ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4)),
+    ("jax", "cell_loop"): ((3, 2), (2, 2), (2, 2), (2, 3), (2, 2), (2, 2)),
+    ("jax", "diagonal_loop"): ((3, 4), (2, 3), (2, 3), (3, 2), (2, 3), (2, 3)),
+    ("jax", "scan_cond"): ((8, 5), (3, 4), (1, 7), (3, 4), (3, 4), (3, 4)),
+    ("jax", "scan_select"): ((63, 17), (5, 8), (8, 5), (17, 9), (5, 8), (5, 8)),
+    ("jax", "batch_loop"): ((4, 3), (3, 4), (4, 3), (3, 4), (3, 4), (3, 4)),
+    ("jax", "vmap"): ((17, 9), (5, 8), (7, 1), (8, 5), (5, 8), (5, 8)),
+    ("torch", "cell_loop"): ((17, 9), (8, 5), (5, 8), (8, 5), (8, 5), (5, 8)),
+    ("torch", "diagonal_loop"): ((63, 17), (8, 5), (17, 9), (63, 17), (8, 5), (17, 9)),
+    ("torch", "scan_cond"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
+    ("torch", "scan_select"): ((7, 1), (3, 4), (3, 4), (5, 8), (3, 4), (3, 4)),
+    ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
+    ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
 }
 # a case of these takes milliseconds in any size
 CHEAP = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]
 # the default tier has gaps by position with the other end: ten libraries fewer are compiled for it
 ANY_BY_POSITION = ("smith_waterman", {"end": "any"}, ("gap",))
+# gaps by axis, of which the default tier has one that is free along one axis
+QUICK_BY_AXIS = [case for case in BY_AXIS if case[1].get("end_gaps") == "free_rows" and len(case[2]) == 4]
 # pairs of a ragged batch for PyTorch's batch_loop, which traces each by itself
 EMPTY_AND_PARTIAL = (1, 5)
 
@@ -83,6 +87,7 @@ def rungs() -> Iterator[tuple[Case, bool]]:
             is_slow = which not in CHEAP and number != turn % 4
             yield (*which, name, chosen, (), size, DTYPES[(turn + number) % 2]), is_slow
         yield (*which, problem, options, names, (3, 4), "float64"), which not in CHEAP
+        yield (*which, *BY_AXIS[turn], (3, 4), "float64"), which not in CHEAP
         if which in (*CHEAP, ("jax", "scan_select")):
             for case in TURNS:
                 yield (*which, *case, (4, 3), "float64"), which not in CHEAP
@@ -100,7 +105,14 @@ def by_hand() -> Iterator[tuple[Case, bool]]:
                 for turn, dtype in enumerate(DTYPES):
                     is_slow = which == ("jax", "fused") and turn == number % 2
                     is_slow = is_slow or (which[1] == "fused" and case == ANY_BY_POSITION)
+                    # two libraries fewer for each dtype
+                    is_slow = is_slow or (
+                        which[1] == "fused" and case[1].get("end_gaps", COST) not in (COST, FREE[ROWS])
+                    )
                     yield (*which, *case, AWKWARD_SIZES[3 + (number + turn) % 4], dtype), is_slow
+        for number, case in enumerate(BY_AXIS):
+            is_slow = case not in QUICK_BY_AXIS or which == ("jax", "wavefront")
+            yield (*which, *case, ((1, 7), (7, 1), (5, 8))[number % 3], "float64"), is_slow
         for size, case in itertools.product(AWKWARD_SIZES[:3], (numbers[0], BY_POSITION[-1])):
             yield (*which, *case, size, "float64"), which[0] == "jax"
 

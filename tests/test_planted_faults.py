@@ -83,7 +83,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
-    "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, diagonal: (p["gap"] * (diagonal + 1),)}),
+    "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, gaps, axis: (p["gap"] * (gaps - 1),)}),
     "no gaps beside an empty sequence": ("needleman_wunsch", {"empty_score": lambda self, parameters, lengths: 0.0}),
 }
 

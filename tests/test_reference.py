@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from enumeration import (
+    AFFINE,
     GLOBAL,
     PRICES,
     SIGN,
@@ -17,12 +18,13 @@ from enumeration import (
     number_of_alignments,
     worth_of,
 )
-from frameworks import PROBLEMS
+from frameworks import BY_AXIS, PROBLEMS, axes_of, by_keyword, packed, reference_gradients, sizes_of, unpacked
 from gaps_by_position import EVERY as BY_POSITION
+from gaps_by_position import TURNS
 
 from shared import reference
 
-SMALL = ((1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 4), (3, 4), (4, 4))
+SMALL = ((1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (3, 3), (2, 4), (3, 4), (4, 4))
 TEMPERATURES = (0.05, 1.0, 20.0)
 # of each sign, and of every order of what opens and what extends
 PRICED = {
@@ -32,22 +34,40 @@ PRICED = {
 }
 NUMBERS = [(problem, options, ()) for problem, described in PROBLEMS.items() for options in described.options]
 EVERY = pytest.mark.parametrize(("problem", "options"), [case[:2] for case in NUMBERS], ids=str)
-CASES = pytest.mark.parametrize(("problem", "options", "names"), [*NUMBERS, *BY_POSITION], ids=str)
+# one of two gaps by axis
+ONE_BY_AXIS = [(problem, PROBLEMS[problem].options[-1], axes_of(gap)) for problem in AFFINE for gap in PRICES[problem]]
+QUICK = [*NUMBERS, *TURNS, *ONE_BY_AXIS[-1:], *BY_AXIS[-2:]]
+CASES = pytest.mark.parametrize(
+    ("problem", "options", "names"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case not in QUICK))
+        for case in [*NUMBERS, *BY_POSITION, *BY_AXIS, *ONE_BY_AXIS]
+    ],
+    ids=str,
+)
 
 
 def score(problem: str, similarity: Any, lengths: Any = None, **arguments: Any) -> np.ndarray:
-    return getattr(reference, problem)(similarity, lengths, **arguments)
+    return by_keyword(getattr(reference, problem))(similarity, lengths, **arguments)
+
+
+def largest(problem: str, similarity: Any, lengths: Any = None, **arguments: Any) -> np.ndarray:
+    return reference.largest_state(problem, similarity, lengths, **packed(arguments))
+
+
+def best(problem: str, similarity: Any, lengths: Any = None, **arguments: Any) -> tuple[np.ndarray, np.ndarray]:
+    return reference.best_alignment(problem, similarity, lengths, **packed(arguments))
 
 
 def some(
     problem: str, names: tuple[str, ...], shape: tuple[int, ...], batch: tuple[int, ...] = (), seed: int = 0
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A similarity and parameters: gaps of these names by position, the others for each pair."""
+    """A similarity and parameters: gaps of these names by position or axis, the others for each pair."""
     random = np.random.default_rng([*shape, seed])
     limits = PROBLEMS[problem].parameters
-    size = {name: (*batch, *shape) if name in names else batch for name in limits}
     similarity = random.normal(size=(*batch, *shape)) * 2
-    return similarity, {name: random.uniform(*limits[name], size=size[name]) for name in limits}
+    sizes = sizes_of(problem, names, (*batch, *shape), batch)
+    return similarity, {name: random.uniform(*limits[name.split("[")[0]], size=size) for name, size in sizes.items()}
 
 
 def assert_same(got: dict[str, Any], wanted: dict[str, Any], tolerance: float) -> None:
@@ -65,7 +85,12 @@ def test_the_enumeration_lists_each_alignment_once(problem, options):
     for shape in SMALL:
         every = alignments(problem, *shape, **options)
         assert len({(alignment.start, alignment.moves) for alignment in every}) == len(every)
-        assert len(every) == number_of_alignments(problem, *shape, **options)
+        number = number_of_alignments(problem, *shape, **options)
+        if options.get("restrict_turns") and options.get("end_gaps", "cost") != "cost":
+            # those where D comes before a free R, or a free D before R
+            assert number < len(every) <= number_of_alignments(problem, *shape)
+        else:
+            assert len(every) == number
 
 
 def test_the_enumeration_has_as_many_alignments_as_counted_by_hand():
@@ -89,6 +114,24 @@ def test_each_gap_position_of_the_enumeration_pays_by_the_move_before_it():
     assert paid[True, "MRMDM"] == (start, start)
     assert paid[True, "MRDDRM"] == (start, start, extend, start)
     assert paid[False, "MRDDRM"] == (start, extend, extend, extend)
+
+
+def test_free_end_gaps_of_the_enumeration_pay_nothing_and_nothing_follows_them():
+    paid = {
+        (end_gaps, alignment.moves): list(zip(alignment.paid, alignment.directions, strict=True))
+        for end_gaps in ("cost", "free", "free_rows", "free_cols")
+        for alignment in alignments(
+            "needleman_wunsch_affine", 3, 3, end_gaps=end_gaps, restrict_turns=True, penalize_turns=True
+        )
+    }
+    start, extend = PRICES["needleman_wunsch_affine"]
+    assert [end_gaps for end_gaps, moves in paid if moves == "DRMDR"] == ["free"]  # elsewhere an R that pays follows D
+    assert paid["free", "DRMDR"] == [(start, "R"), (start, "D")]
+    assert paid["free_rows", "MDDRR"] == [(start, "D"), (extend, "D")]
+    assert paid["free_cols", "DDRMR"] == [(start, "R"), (start, "R")]
+    everywhere = [(start, "R"), (start, "D"), (start, "R"), (start, "D")]
+    for end_gaps, free in {"cost": [], "free": [0, 3], "free_rows": [0], "free_cols": [3]}.items():
+        assert paid[end_gaps, "RDMRD"] == [pays for at, pays in enumerate(everywhere) if at not in free]
 
 
 def test_a_turn_of_the_enumeration_pays_at_the_cell_that_it_enters():
@@ -115,9 +158,9 @@ def test_score_gradients_and_largest_state_are_those_of_all_alignments(problem, 
             expected, gradients = by_enumeration(problem, similarity, parameters, options)
             arguments = {"similarity": similarity, **parameters, **options}
             np.testing.assert_allclose(score(problem, **arguments), expected, rtol=1e-12, atol=1e-12)
-            assert_same(reference.gradients(problem, **arguments), gradients, 1e-10)
-            largest = largest_state(problem, similarity, parameters, options)
-            np.testing.assert_allclose(reference.largest_state(problem, **arguments), largest, rtol=1e-11)
+            assert_same(reference_gradients(problem, **arguments), gradients, 1e-10)
+            expected = largest_state(problem, similarity, parameters, options)
+            np.testing.assert_allclose(largest(problem, **arguments), expected, rtol=1e-11)
 
 
 @EVERY
@@ -136,7 +179,7 @@ def test_minus_infinity_leaves_the_alignments_that_do_not_match_there(problem, o
 def test_gradients_are_central_differences_of_the_score(problem, options, names):
     similarity, parameters = some(problem, names, (6, 5), seed=7)
     arguments = {"similarity": similarity, **parameters}
-    gradients = reference.gradients(problem, **arguments, **options)
+    gradients = reference_gradients(problem, **arguments, **options)
     random, step = np.random.default_rng(7), 1e-5
     for name, value in arguments.items():
         direction = random.normal(size=np.shape(value))
@@ -154,8 +197,8 @@ def test_hessian_vector_product_is_the_covariance_over_all_alignments(problem, o
     for temperature in TEMPERATURES:
         arguments = parameters | {"temperature": np.array(temperature)}
         expected = hessian_vector_product(problem, similarity, direction, arguments, options)
-        got = reference.hessian_vector_product(problem, similarity, direction, **arguments, **options)
-        assert_same(got, expected, 1e-7 * max(1.0, *(np.abs(value).max() for value in expected.values())))
+        got = reference.hessian_vector_product(problem, similarity, direction, **packed(arguments), **options)
+        assert_same(unpacked(got), expected, 1e-7 * max(1.0, *(np.abs(value).max() for value in expected.values())))
 
 
 def test_known_value():
@@ -172,25 +215,25 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
     i, j = np.indices((5, 6))
     outside = (i >= lengths[:, 0, None, None]) | (j >= lengths[:, 1, None, None])
     poisoned = {
-        name: np.where(outside, np.nan, value) if name in names else value for name, value in parameters.items()
+        name: np.where(outside, np.nan, value) if value.ndim > 1 else value for name, value in parameters.items()
     }
-    gaps = {name: poisoned[name] for name in PRICES[problem]}
     arguments = np.where(outside, np.nan, similarity), lengths
     scores = score(problem, *arguments, **poisoned, **options)
-    largest = reference.largest_state(problem, *arguments, **poisoned, **options)
-    gradients = reference.gradients(problem, *arguments, **poisoned, **options)
-    best_scores, best_matches = reference.best_alignment(problem, *arguments, **gaps, **options)
+    states = largest(problem, *arguments, **poisoned, **options)
+    gradients = reference_gradients(problem, *arguments, **poisoned, **options)
+    del poisoned["temperature"]
+    best_scores, best_matches = best(problem, *arguments, **poisoned, **options)
     assert best_matches.dtype == bool
     for b, (rows, cols) in enumerate(lengths):
         pair, padding = similarity[b, :rows, :cols], [(0, 5 - rows), (0, 6 - cols)]
-        alone = {name: value[b, :rows, :cols] if name in names else value[b] for name, value in parameters.items()}
+        alone = {name: value[b, :rows, :cols] if value.ndim > 1 else value[b] for name, value in parameters.items()}
         assert scores[b] == score(problem, pair, **alone, **options)
-        assert largest[b] == reference.largest_state(problem, pair, **alone, **options)
-        for name, value in reference.gradients(problem, pair, **alone, **options).items():
+        assert states[b] == largest(problem, pair, **alone, **options)
+        for name, value in reference_gradients(problem, pair, **alone, **options).items():
             np.testing.assert_array_equal(gradients[name][b], np.pad(value, padding if np.ndim(value) else 0))
         del alone["temperature"]
-        best, matches = reference.best_alignment(problem, pair, **alone, **options)
-        assert best_scores[b] == best
+        best_score, matches = best(problem, pair, **alone, **options)
+        assert best_scores[b] == best_score
         np.testing.assert_array_equal(best_matches[b], np.pad(matches, padding))
 
 
@@ -198,8 +241,8 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
 def test_an_empty_batch_is_empty(problem, options, names):
     similarity, parameters = some(problem, names, (4, 5), batch=(0,))
     assert score(problem, similarity, **parameters, **options).shape == (0,)
-    assert reference.largest_state(problem, similarity, **parameters, **options).shape == (0,)
-    gradients = reference.gradients(problem, similarity, **parameters, **options)
+    assert largest(problem, similarity, **parameters, **options).shape == (0,)
+    gradients = reference_gradients(problem, similarity, **parameters, **options)
     expected = {"similarity": similarity.shape, **{name: value.shape for name, value in parameters.items()}}
     assert {name: value.shape for name, value in gradients.items()} == expected
 
@@ -213,6 +256,22 @@ def test_border_gaps_of_a_global_alignment_are_free_where_they_are_by_position()
     np.testing.assert_allclose(score("needleman_wunsch", similarity, gap=gap, temperature=0.1), -2.0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("end_gaps", "along_rows", "along_columns", "paths"),
+    # along all rows, at any of four columns; along all columns, at any of three rows; around the border in either order
+    [("free_rows", 0, 2, 4), ("free_cols", 3, 0, 3), ("free", 0, 0, 2)],
+)
+def test_all_gaps_are_free_along_two_sides(end_gaps, along_rows, along_columns, paths):
+    similarity = np.full((2, 3), -np.inf)
+    expected = 0.1 * np.log(paths) - 10 * along_rows - 30 * along_columns
+    got = score("needleman_wunsch", similarity, gap=(-10, -30), temperature=0.1, end_gaps=end_gaps)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    for restrict_turns in (True, False):
+        affine = {"gap_open": (-15.0, -35.0), "gap_extend": (-10.0, -30.0), "restrict_turns": restrict_turns}
+        got = score("needleman_wunsch_affine", similarity, temperature=0.1, end_gaps=end_gaps, **affine)
+        np.testing.assert_allclose(got, expected - 5 * (end_gaps != "free"), rtol=1e-12)
+
+
 # best alignments
 
 
@@ -224,8 +283,8 @@ def first_of(problem: str, equal: list[Alignment]) -> Alignment:
 
     def order(alignment: Alignment) -> tuple[Any, ...]:
         moves = alignment.moves
-        if problem == "smith_waterman_affine":
-            chosen = [1 + "MRD".index(move) for move in moves[::-1]] + [0]
+        if problem in AFFINE:
+            chosen = [1 + "MRD".index(state) for state in alignment.states[::-1]] + [0]
         else:
             chosen = [1 + "MRD".index(move) for move in moves[::-1]]
             chosen[-1:] = chosen[-1:] if problem in GLOBAL else [0]
@@ -239,13 +298,15 @@ def test_the_best_alignment_is_the_first_of_those_worth_most(problem, options, n
     for shape, seed in itertools.product(SMALL, range(4)):
         random = np.random.default_rng([*shape, seed])
         # of few different values, so that many alignments are equally good
-        gaps = {name: random.integers(-2, 2, size=shape if name in names else ()) for name in PRICES[problem]}
+        sizes = sizes_of(problem, names, shape)
+        del sizes["temperature"]
+        gaps = {name: random.integers(-2, 2, size=size) for name, size in sizes.items()}
         similarity = random.integers(-2, 3, size=shape).astype(float)
-        best, matches = reference.best_alignment(problem, similarity, **gaps, **options)
+        best_score, matches = best(problem, similarity, **gaps, **options)
         sign = SIGN[problem]
         every = [(sign * worth_of(a, similarity, gaps), a) for a in alignments(problem, *shape, **options)]
         most = max((worth for worth, _ in every), default=0.0)
-        assert best == sign * most
+        assert best_score == sign * most
         expected = np.zeros(shape, bool)
         for cell in first_of(problem, [a for worth, a in every if worth == most]).matches if every else ():
             expected[cell] = True
@@ -255,8 +316,9 @@ def test_the_best_alignment_is_the_first_of_those_worth_most(problem, options, n
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_best_alignment_without_possible_matches_or_with_nan_has_no_match(problem):
     sign = SIGN[problem]
-    best, matches = reference.best_alignment(getattr(reference, problem), np.full((3, 4), -np.inf * sign))
-    assert not matches.any() and best == {"needleman_wunsch": -7.0, "soft_dtw": np.inf}.get(problem, 0.0)
+    best_score, matches = reference.best_alignment(getattr(reference, problem), np.full((3, 4), -np.inf * sign))
+    all_gaps = {"needleman_wunsch": -7.0, "needleman_wunsch_affine": -3.0 - 3 - 3 - 2, "soft_dtw": np.inf}
+    assert not matches.any() and best_score == all_gaps.get(problem, 0.0)
     ones = np.ones((3, 4, 5))
     similarity = ones.copy()
     similarity[0, 1, 1], similarity[1, 2, 0], similarity[2, 0, 4] = np.nan, np.inf * sign, np.nan
@@ -281,6 +343,7 @@ def test_the_best_alignment_without_possible_matches_or_with_nan_has_no_match(pr
             r"gap must have shape .* \(3, 4\), got \(1, 4\)",
         ),
         (lambda s: reference.smith_waterman(s, end="both"), ValueError, "end must be 'any' or 'match', got 'both'"),
+        (lambda s: reference.needleman_wunsch(s, end_gaps="any"), ValueError, "end_gaps must be 'cost', .*, got 'any'"),
     ],
 )
 def test_arguments_that_the_reference_does_not_know_are_errors(call, error, text):

@@ -17,7 +17,7 @@ from frameworks import FRAMEWORKS, Inputs, assert_parity, poison, reference_resu
 
 import jax_impl.block_exponent
 import torch_impl.block_exponent
-from shared.alignments import recurrence_of
+from shared.alignments import ALIGNMENTS, recurrence_of
 from torch_impl.diagonal_layout import Memory
 
 MODULES = {"jax": jax_impl.block_exponent, "torch": torch_impl.block_exponent}
@@ -68,7 +68,8 @@ def batch_of(similarity: Any, gaps: Any, temperatures: Any, problem: str, length
 
 def hold(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> tuple[list[bool], list[bool]]:
     """Tell which pairs block exponents hold: for their scores, and for their gradients."""
-    recurrence, similarity = recurrence_of(problem, options), inputs.similarity.astype(np.float32)
+    recurrence = recurrence_of(problem, ALIGNMENTS[problem].options | options)
+    similarity = inputs.similarity.astype(np.float32)
     if framework == "jax":
         values = {name: jnp.asarray(value, jnp.float32) for name, value in inputs.parameters.items()}
         both = _jax_hold(recurrence)(similarity, inputs.lengths, values)

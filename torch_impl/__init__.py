@@ -11,7 +11,14 @@ first order.
 """
 
 try:
-    from torch_impl.functions import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine, soft_dtw
+    from torch_impl.functions import (
+        free_gap,
+        needleman_wunsch,
+        needleman_wunsch_affine,
+        smith_waterman,
+        smith_waterman_affine,
+        soft_dtw,
+    )
 except ImportError as error:
     import pathlib
     import runpy
@@ -30,6 +37,7 @@ __all__ = [
     "hessian_vector_product",
     "marginals",
     "needleman_wunsch",
+    "needleman_wunsch_affine",
     "smith_waterman",
     "smith_waterman_affine",
     "soft_dtw",

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks
-from shared.alignments import ALIGNMENTS, Recurrence, names_by_position, recurrence_of
+from shared.alignments import Recurrence, each_axis, recurrence_of, special_gaps
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -96,12 +96,12 @@ def run_pass(
         result = plain_call(pass_function, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    by_position = names_by_position(function_name, parameters)
+    parameters = each_axis(function_name, parameters, options)
 
     def why_not_fused() -> str | None:
-        kind = cpp.call_of(function_name, options).kind
+        pass_name = kernel_pass(pass_function, similarity, parameters.values())
         reason = why_not(
-            similarity, kind, kernel_pass(pass_function, similarity, parameters.values()), bool(by_position)
+            similarity, cpp.call_of(function_name, options, special_gaps(function_name, parameters)), pass_name
         )
         if reason and not is_on_gpu(similarity) and cpp.why_absent():  # the reason concerns every call
             ABSENT["fused"] = reason
@@ -121,26 +121,24 @@ def run_pass(
         pass_function = transformed_score
     if chosen == "fused":
         return fused(pass_function, function_name, options, similarity, lengths, parameters)
-    recurrence = recurrence_of(function_name, options, by_position)
-    is_cost = ALIGNMENTS[function_name].is_cost
+    recurrence = recurrence_of(function_name, options, special_gaps(function_name, parameters))
+    is_cost = recurrence.is_cost
     if chosen not in SWEEPS and (is_score or is_exporting()):  # torch.export cannot trace autograd
         engine = Engine(chosen, wavefront, (recurrence.name, chosen == "cuda_graph"))
-        arguments = prepare(similarity, lengths, parameters, is_cost, mask=False)
+        arguments = prepare(similarity, lengths, parameters, recurrence, mask=False)
         results = _by_wavefront(functools.partial(pass_function, engine), arguments)
         # the first derivative for the costs is that for similarities: both signs cancel
         return 0.0 - results if is_cost and pass_function is not marginals else results
     if is_score:
-        arguments = prepare(similarity, lengths, parameters, is_cost)
-        scores = _by_sweep(function_name, chosen, recurrence, by_position, arguments)
+        arguments = prepare(similarity, lengths, parameters, recurrence)
+        scores = _by_sweep(function_name, chosen, recurrence, arguments)
         return 0.0 - scores if is_cost else scores
     return None
 
 
-def _by_sweep(
-    function_name: str, chosen: str, recurrence: Recurrence, by_position: tuple[str, ...], arguments: Arguments
-) -> Tensor:
+def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments: Arguments) -> Tensor:
     """Scores (*batch) by a rung of the ladder."""
-    s, names, run = arguments.similarity, tuple(arguments.parameters), sweep_of(function_name, chosen, by_position)
+    s, names, run = arguments.similarity, tuple(arguments.parameters), sweep_of(function_name, chosen, recurrence)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
         return run(recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths)
@@ -160,7 +158,7 @@ def _by_sweep(
     else:
         scores = sweep(s, *values)
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
-    corners = (value[..., 0, 0] if name in by_position else value for name, value in zip(names, values, strict=True))
+    corners = (value[..., 0, 0] if value.ndim > arguments.valid.ndim else value for value in values)
     connected = 0.0 * (sum(corners) + s[..., 0, 0])
     return (scores * arguments.valid * nan_factor(arguments) + connected).to(arguments.result_dtype)
 

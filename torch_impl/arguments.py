@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from shared import checks
+from shared.alignments import COLS, LAST_TURN, ROWS, Recurrence, of_axis
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 from torch_impl.dtensors import REMEDY, is_dtensor
 from torch_impl.transforms import is_traced
@@ -95,17 +96,19 @@ def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:
     return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
-def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: bool, mask: bool = True) -> Arguments:
+def prepare(
+    similarity: Any, lengths: Any, parameters: dict[str, Any], recurrence: Recurrence, mask: bool = True
+) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
-    is_cost: the matrix holds costs, which become similarities. Without `mask` the matrices outside lengths are left as
-    they are, which may be NaN.
+    Costs become similarities, and gaps that are free in the last row or column gaps by position. Without `mask` the
+    matrices outside lengths are left as they are, which may be NaN.
     """
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
-    s = -s if is_cost else s
+    s = -s if recurrence.is_cost else s
     full = vector_of((rows, cols), torch.int64, s.device)
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
@@ -124,10 +127,28 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], is_cost: 
     # gaps and temperatures beyond the limits count as the limit
     temperature = values.pop("temperature").expand(batch)
     values = {name: _limited(value, batch) for name, value in values.items()}
+    if recurrence.is_by_axis:
+        values = _free_at_the_end(recurrence, values, sizes, s)
     usable = (temperature > 0) & (temperature < torch.inf)
     valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def _free_at_the_end(
+    recurrence: Recurrence, values: dict[str, torch.Tensor], sizes: torch.Tensor, like: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
+    last = [
+        torch.arange(count, device=like.device) == sizes[..., axis, None] - 1
+        for axis, count in enumerate(like.shape[-2:])
+    ]
+    is_last = {ROWS: last[0][..., :, None], COLS: last[1][..., None, :]}
+    for name in recurrence.by_position:
+        axis = COLS if name.endswith(of_axis("", COLS)) else ROWS
+        value = like.new_full((), LOWEST) if name == LAST_TURN else values[name][..., None, None]
+        values[name] = torch.where(is_last[axis], 0.0 * value, value).expand(like.shape)
+    return {name: values[name] for name in recurrence.parameters}
 
 
 def nan_factor(arguments: Arguments) -> torch.Tensor:

@@ -28,8 +28,7 @@ def best_alignment(
     then a gap along the row, then one along the column.
 
     Args:
-        function: smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch or soft_dtw of this package, or
-            functools.partial of one with keywords.
+        function: an alignment of this package, such as smith_waterman, or functools.partial of one with keywords.
         similarity, lengths: as for that function; -inf forbids a match, a cost of inf a cell.
         parameters: its gaps and options, such as end. There is no temperature and no variant.
 

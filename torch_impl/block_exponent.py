@@ -53,8 +53,8 @@ IN_CACHE = 2**14
 
 def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
     """Whether some of the pairs are computed with block exponents."""
-    is_one_state = len(recurrence.states) == 1 and not recurrence.only_corner
-    if not is_one_state or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
+    has_kernel = len(recurrence.states) == 1 and not (recurrence.is_cost or recurrence.is_by_axis)
+    if not has_kernel or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
     return bool(
         (_decay(values) <= MOST_DECAY).any()
@@ -115,7 +115,7 @@ class BlockBatch:
         self.transposed = s.shape[2] < s.shape[1]
         if self.transposed:
             s, lengths = s.transpose(1, 2), lengths.flip(1)
-        self.is_global = self.recurrence.border_terms is not None
+        self.is_global = self.recurrence.is_global
         border = self.border = int(self.is_global)
         lengths = torch.stack([lengths[:, axis].clamp(0, s.shape[axis + 1]) for axis in (0, 1)])
         self.rows, self.cols = lengths.amax(1).clamp(min=1).tolist()

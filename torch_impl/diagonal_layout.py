@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from shared.alignments import RECURRENCES, SIMILARITY, Choice
+from shared.alignments import COLS, RECURRENCES, ROWS, SIMILARITY, Choice
 from shared.tolerances import LARGEST_SCALE, LOWEST
 from torch_impl import cuda_graph
 from torch_impl.kernels import openmp
@@ -38,7 +38,8 @@ class Layout(NamedTuple):
     sizes: list[int]  # cells of each anti-diagonal
     slots: int
     border: Tensor  # the slots outside the matrix
-    border_diagonal: Tensor  # (border slots, 1): i + j of each
+    border_gaps: Tensor  # (border slots, 1): the gap positions from the corner to each
+    is_above: Tensor  # (border slots, 1): whether it lies above the matrix, or behind its last column
     places: dict[str, Tensor]  # neighbour -> (cells,): the slot of each cell's neighbour
     splits: dict[str, list[int]]  # neighbour -> sizes for split; every second piece is the slots of a diagonal
 
@@ -73,14 +74,15 @@ def layout_of(rows: int, cols: int, height: int, width: int, device: torch.devic
     outside = torch.ones(slots, dtype=torch.bool)
     outside[places["cell"]] = False
     border = outside.nonzero()[:, 0]
-    border_diagonal = torch.arange(-2, rows + cols - 1).repeat_interleave(torch.tensor(sizes) + 2)[border]
+    border_gaps = torch.arange(rows + cols + 1).repeat_interleave(torch.tensor(sizes) + 2)[border]
+    is_above = torch.isin(border, start)
     order = i * width + d - i
     back = torch.full((height * width,), len(order)).index_copy_(0, order, torch.arange(len(order)))
-    i, j, order, back, border, border_diagonal = (
-        tensor.to(device) for tensor in (i, d - i, order, back, border, border_diagonal[:, None])
+    i, j, order, back, border, border_gaps, is_above = (
+        tensor.to(device) for tensor in (i, d - i, order, back, border, border_gaps[:, None], is_above[:, None])
     )
     places = {name: place.to(device) for name, place in places.items()}
-    return Layout(i, j, order, back, sizes[2:], slots, border, border_diagonal, places, splits)
+    return Layout(i, j, order, back, sizes[2:], slots, border, border_gaps, is_above, places, splits)
 
 
 class Chunk(NamedTuple):
@@ -219,6 +221,18 @@ class DiagonalBatch:
         """A term in some of the cells."""
         return terms[name][chunk.cells] if name in self.matrices else terms[name]
 
+    def border(self, function: Callable[..., Any], *arguments: Any) -> Sequence[Any]:
+        """The border's values by a recurrence's function of parameters, gap positions, axis, and further arguments."""
+        parameters, *others = arguments
+        left = function(parameters, self.layout.border_gaps, COLS, *others)
+        if self.recurrence.is_same_along_axes:
+            return left
+        above, zero = function(parameters, self.layout.border_gaps, ROWS, *others), self.s.new_zeros(())
+        return [
+            torch.where(self.layout.is_above, zero + a, zero + b).to(zero.dtype)
+            for a, b in zip(above, left, strict=True)
+        ]
+
     def states(self, border: Sequence[Any]) -> list[Tensor]:
         """Arrays of states with these values on the border; the rest is uninitialized."""
         states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
@@ -267,7 +281,7 @@ def _clear(numbers: Tensor, *masks: Tensor) -> None:
 def fill(batch: DiagonalBatch) -> list[Tensor]:
     """The states at temperature 1."""
     layout = batch.layout
-    states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal, batch.lowest))
+    states = batch.states(batch.border(batch.recurrence.border, batch.scaled, batch.lowest))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
     terms |= {name: batch.terms[name].split(layout.sizes) for name in batch.matrices}
     views, diagonals = all_views(batch, states)

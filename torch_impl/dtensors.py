@@ -35,7 +35,11 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     # not at the top: see is_dtensor
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
-    arguments = {"lengths": lengths} | others
+    pairs_of_gaps = {name: value for name, value in others.items() if isinstance(value, tuple)}
+    flat = {f"{name}[{axis}]": gap for name, pair in pairs_of_gaps.items() for axis, gap in enumerate(pair)}
+    arguments = (
+        {"lengths": lengths} | {name: value for name, value in others.items() if name not in pairs_of_gaps} | flat
+    )
     arrays = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, np.ndarray))}
     _check(similarity, arrays)
     mesh, placements = similarity.device_mesh, similarity.placements
@@ -55,7 +59,10 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
         shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
         return _FromLocal.apply(result, mesh, placements, shape)
 
-    results = call(own(similarity), **(arguments | {name: own(value) for name, value in arrays.items()}))
+    local = arguments | {name: own(value) for name, value in arrays.items()}
+    for name, pair in pairs_of_gaps.items():
+        local[name] = tuple(local.pop(f"{name}[{axis}]") for axis in range(len(pair)))
+    results = call(own(similarity), **local)
     return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
 
 

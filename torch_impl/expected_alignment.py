@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from shared.alignments import ALIGNMENTS
 from shared.checks import (
@@ -123,7 +124,7 @@ def hessian_vector_product(
     result = try_operators(product, is_plain, function, similarity, lengths, parameters)
     if result is not None:
         return result
-    create_graph = is_any_recorded(similarity, vector, *parameters.values())
+    create_graph = is_any_recorded(similarity, vector, *tree_leaves(parameters))
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, create_graph)
         return _gradient(marginals(function, leaf, lengths, **parameters), leaf, vector, create_graph)

@@ -8,7 +8,7 @@ doi:10.1101/2021.10.23.465204.
 
 import torch
 
-from shared.alignments import Recurrence
+from shared.alignments import COLS, ROWS, Recurrence
 from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
 
@@ -59,8 +59,23 @@ def rotated_matrix(matrix: Tensor) -> Tensor:
     return rotated.index_put((i + j, (j - i + rows) // 2), matrix)
 
 
+def border(recurrence: Recurrence, parameters: Parameters, d: int | Tensor, rows: int, like: Tensor) -> tuple:
+    """The states outside the matrix on anti-diagonal d: one for all places, or (1 + positions + 1, *batch).
+
+    like: a state (positions, *batch); the border has a place more at either end.
+    """
+    left = recurrence.border(parameters, d + 2, COLS)
+    if recurrence.is_same_along_axes:
+        return left
+    above = recurrence.border(parameters, d + 2, ROWS)
+    # of what lies outside, these places lie above the matrix, or behind its last column
+    is_above = 2 * torch.arange(-1, len(like) + 1, device=like.device) >= rows
+    is_above, zero = is_above.reshape(-1, *(1 for _ in like.shape[1:])), torch.zeros_like(like[0])
+    return tuple(torch.where(is_above, zero + a, zero + b) for a, b in zip(above, left, strict=True))
+
+
 def initial_states(
-    recurrence: Recurrence, parameters: Parameters, rotated: Tensor, gaps: Parameters
+    recurrence: Recurrence, rows: int, parameters: Parameters, rotated: Tensor, gaps: Parameters
 ) -> tuple[States, States]:
     """The states of the two anti-diagonals before the first, which lie outside the matrix.
 
@@ -69,31 +84,41 @@ def initial_states(
     """
     zero = 0.0 * sum([*parameters.values(), *(matrix[0, 0] for matrix in (rotated, *gaps.values()))])
     before, last = (
-        tuple(rotated.new_zeros(rotated.shape[1:]) + (value + zero) for value in recurrence.border(parameters, d))
+        tuple(
+            rotated.new_zeros(rotated.shape[1:]) + (_at(slice(1, -1), rotated[0], value) + zero)
+            for value in border(recurrence, parameters, d, rows, rotated[0])
+        )
         for d in (-2, -1)
     )
     return before, last
 
 
-def bordered(states: States, inside: Tensor, border: tuple) -> States:
+def bordered(states: States, inside: Tensor, outside: tuple) -> States:
     """The states with those of the border where the anti-diagonal lies outside the matrix."""
-    return tuple(torch.where(inside, state, value) for state, value in zip(states, border, strict=True))
+    pairs = zip(states, outside, strict=True)
+    return tuple(torch.where(inside, state, _at(slice(1, -1), state, value)) for state, value in pairs)
 
 
-def left_keeps(last: States, border: tuple) -> tuple[States, States]:
+def left_keeps(last: States, outside: tuple) -> tuple[States, States]:
     """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
-    upper = [torch.cat([state[1:], _like(state[:1], value)]) for state, value in zip(last, border, strict=True)]
+    upper = [torch.cat([state[1:], _end(-1, state, value)]) for state, value in zip(last, outside, strict=True)]
     return last, tuple(upper)
 
 
-def up_keeps(last: States, border: tuple) -> tuple[States, States]:
+def up_keeps(last: States, outside: tuple) -> tuple[States, States]:
     """The left and upper neighbours at even parity: the upper keep their position, the left are one back."""
-    left = [torch.cat([_like(state[:1], value), state[:-1]]) for state, value in zip(last, border, strict=True)]
+    left = [torch.cat([_end(0, state, value), state[:-1]]) for state, value in zip(last, outside, strict=True)]
     return tuple(left), last
 
 
-def _like(place: Tensor, value: Tensor | float) -> Tensor:
-    return torch.zeros_like(place) + value
+def _at(places: int | slice, state: Tensor, outside: Tensor | float) -> Tensor | float:
+    """The border's values at some places, or the one of all."""
+    return outside[places] if isinstance(outside, Tensor) and outside.ndim == state.ndim else outside
+
+
+def _end(place: int, state: Tensor, outside: Tensor | float) -> Tensor:
+    """The border's value at its first or last place, (1, *batch)."""
+    return torch.zeros_like(state[:1]) + _at(place, state, outside)
 
 
 def score_of_ends(

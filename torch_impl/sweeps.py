@@ -22,17 +22,18 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch._higher_order_ops import scan
 
-from shared.alignments import Recurrence
+from shared.alignments import COLS, ROWS, Recurrence
 from torch_impl.compiler import compiled
 from torch_impl.plain_loops import PLAIN_LOOPS
 from torch_impl.recurrences import Parameters, States, Tensor, recurrence_step
 from torch_impl.rotation import (
     batch_last,
+    border,
     bordered,
     cells_first,
     indices,
@@ -58,7 +59,7 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths
     ends = torch.zeros_like(s)
     for i, j in itertools.product(range(-1, rows), range(-1, cols)):
         if i < 0 or j < 0:
-            states = recurrence.border(parameters, i + j)
+            states = recurrence.border(parameters, i + j + 2, ROWS if i < 0 else COLS)
         else:
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
@@ -75,16 +76,17 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
     parameters, gaps = _split_gaps(recurrence, parameters, _rotated)
-    before, last = initial_states(recurrence, parameters, rotated, gaps)
+    before, last = initial_states(recurrence, len(s), parameters, rotated, gaps)
+    outside = functools.partial(border, recurrence, parameters, rows=len(s), like=rotated[0])
     ends = []
     # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
     rows = zip(*(matrix.unbind(0) for matrix in (rotated, *gaps.values())), strict=True)
     for d, (row, *costs) in enumerate(rows):
         costs_here = parameters | dict(zip(gaps, costs, strict=True))
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
-        left, up = shift(last, recurrence.border(parameters, d - 1))
+        left, up = shift(last, outside(d - 1))
         states, end = recurrence_step(recurrence, costs_here, row, before, left, up)
-        before, last = last, bordered(states, inside[d], recurrence.border(parameters, d))
+        before, last = last, bordered(states, inside[d], outside(d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, torch.stack(ends), i, j, lengths)
 
@@ -119,7 +121,7 @@ def vmap(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Ten
     each_pair = torch.func.vmap
     rotated, i, j, inside = each_pair(rotate, out_dims=(1, None, None, None))(s)  # pyright: ignore[reportArgumentType]
     parameters, gaps = _split_gaps(recurrence, parameters, each_pair(rotated_matrix, out_dims=1))
-    start = functools.partial(initial_states, recurrence)
+    start = functools.partial(initial_states, recurrence, s.shape[1])
     initial = each_pair(start, in_dims=(0, 1, 1))(parameters, rotated, gaps)
     one_step = functools.partial(_step, _select, recurrence, s.shape[1])
 
@@ -155,11 +157,10 @@ SWEEPS: dict[str, Callable[..., Tensor]] = {
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
-def sweep_of(function_name: str, variant: str, by_position: Sequence[str] = ()) -> Callable[..., Tensor]:
-    """The rung that runs a function: for smith_waterman the first two are those of plain_loops, unless its gap is by
-    position."""
-    plain = PLAIN_LOOPS if function_name == "smith_waterman" and not by_position else {}
-    return plain.get(variant) or SWEEPS[variant]
+def sweep_of(function_name: str, variant: str, recurrence: Recurrence) -> Callable[..., Tensor]:
+    """The rung that runs a function: for smith_waterman with one gap for the pair the first two are plain_loops'."""
+    is_plain = function_name == "smith_waterman" and not (recurrence.by_position or recurrence.is_by_axis)
+    return (is_plain and PLAIN_LOOPS.get(variant)) or SWEEPS[variant]
 
 
 def _split_gaps(
@@ -179,15 +180,17 @@ def _compiled_single(recurrence: Recurrence) -> Callable[..., Tensor]:
     return compiled(functools.partial(scan_select, recurrence))
 
 
-def _cond(parity: Tensor, last: States, border: tuple) -> tuple[States, States]:
+def _cond(parity: Tensor, last: States, outside: tuple) -> tuple[States, States]:
     """The left and the upper neighbours' states, by a branch."""
-    return torch.cond(parity == 1, lambda: _cloned(*left_keeps(last, border)), lambda: _cloned(*up_keeps(last, border)))
+    return torch.cond(
+        parity == 1, lambda: _cloned(*left_keeps(last, outside)), lambda: _cloned(*up_keeps(last, outside))
+    )
 
 
-def _select(parity: Tensor, last: States, border: tuple) -> tuple[States, States]:
+def _select(parity: Tensor, last: States, outside: tuple) -> tuple[States, States]:
     """The left and the upper neighbours' states, by weights 0 and 1."""
     odd = parity.to(last[0].dtype)
-    pairs = zip(left_keeps(last, border), up_keeps(last, border), strict=True)
+    pairs = zip(left_keeps(last, outside), up_keeps(last, outside), strict=True)
     left, up = (tuple(odd * a + (1 - odd) * b for a, b in zip(*pair, strict=True)) for pair in pairs)
     return left, up
 
@@ -197,7 +200,7 @@ def _scanned(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: 
     rotated, i, j, inside = rotate(s)
     parameters, gaps = _split_gaps(recurrence, parameters, _rotated)
     step = functools.partial(_step, pick, recurrence, len(s), parameters)
-    ends = _scan(step, initial_states(recurrence, parameters, rotated, gaps), rotated, inside, gaps)
+    ends = _scan(step, initial_states(recurrence, len(s), parameters, rotated, gaps), rotated, inside, gaps)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)
 
 
@@ -212,9 +215,10 @@ def _step(
     """One anti-diagonal from the two before it."""
     before, last = carry
     similarity, is_inside, d, costs = row
-    left, up = pick((d + rows) % 2, last, recurrence.border(parameters, d - 1))
+    outside = functools.partial(border, recurrence, parameters, rows=rows, like=similarity)
+    left, up = pick((d + rows) % 2, last, outside(d - 1))
     states, end = recurrence_step(recurrence, parameters | costs, similarity, before, left, up)
-    return (last, bordered(states, is_inside, recurrence.border(parameters, d))), end
+    return (last, bordered(states, is_inside, outside(d))), end
 
 
 def _scan(step: Callable, initial: Carry, rotated: Tensor, inside: Tensor, gaps: Parameters) -> Tensor:

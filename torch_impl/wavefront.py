@@ -144,7 +144,7 @@ class Totals:
         batch = self.batch
         for name in batch.parameters:
             ones = {other: float(other == name) for other in batch.parameters}
-            tangents = batch.recurrence.border_tangent(ones, batch.layout.border_diagonal)
+            tangents = batch.border(batch.recurrence.border_tangent, ones)
             for state, tangent in zip(d_states.states, tangents, strict=True):
                 self.values[name] += (state.index_select(0, batch.layout.border) * tangent).sum(0)
 
@@ -285,7 +285,7 @@ def _tangents(
     t_parameters = {name: value for name, value in zip(batch.names, t_gaps, strict=True) if name in batch.parameters}
     t_terms = {**batch.pack_all((t_s, *gaps[count:])), **t_parameters}
 
-    t_states = batch.states(batch.recurrence.border_tangent(t_parameters, batch.layout.border_diagonal))
+    t_states = batch.states(batch.border(batch.recurrence.border_tangent, t_parameters))
     views, own_views = all_views(batch, t_states)
     t_score = torch.zeros_like(batch.temperature)
     for chunk, end_weights in zip(batch.chunks, ends.weights, strict=True):

@@ -23,7 +23,7 @@ from shared.kernels import cpp
 _PASS_OF = {name: name for name in cpp.PASSES} | {"product": "tangents"}
 
 _registering = threading.Lock()
-# dtype -> where the calls find the kernels: by whether there are gaps by position, kind, then pass
+# dtype -> where the calls find the kernels: by the form of the gaps, kind, then pass
 _registered: dict[str, Any] = {}
 
 
@@ -98,7 +98,7 @@ def _register(dtype: str) -> Any:
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
     kinds = max(cpp.KINDS.values()) + 1
-    return (ctypes.c_void_p * len(cpp.PASSES) * kinds * 2).in_dll(library, "alignment_kernels")
+    return (ctypes.c_void_p * len(cpp.PASSES) * kinds * len(cpp.FORMS)).in_dll(library, "alignment_kernels")
 
 
 def _target(name: str, dtype: str) -> str:
@@ -109,9 +109,8 @@ def _called(name: str, call: cpp.Call, results: Types, similarity: Array, *array
     """The results of a call, whose kernel is compiled and loaded first."""
     dtype, pass_name = str(similarity.dtype), _PASS_OF[name]
     register(dtype)
-    by_position = bool(call.options & cpp.GAPS_BY_POSITION)
-    kernel = getattr(cpp.kernel(dtype, call.kind, by_position), pass_name)
-    of_kind = _registered[dtype][by_position][call.kind]
+    kernel = getattr(cpp.kernel(dtype, *call), pass_name)
+    of_kind = _registered[dtype][cpp.form_of(call.options)][call.kind]
     of_kind[list(cpp.PASSES).index(pass_name)] = ctypes.cast(kernel, ctypes.c_void_p).value
     return of_pairs(functools.partial(_native, _target(name, dtype), call), results, similarity, *arrays)
 

@@ -15,7 +15,7 @@ from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
 from jax_impl.pairs import of_one_type
-from shared.alignments import names_by_position
+from shared.alignments import special_gaps
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
@@ -72,8 +72,7 @@ def fused(
     A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
     _register(platform, str(similarity.dtype))  # before XLA compiles, where an error could not be raised as ours
-    by_position = names_by_position(function_name, parameters)
-    kernels = _Kernels(cpp.call_of(function_name, options, by_position), platform)
+    kernels = _Kernels(cpp.call_of(function_name, options, special_gaps(function_name, parameters)), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
     return _scores(kernels, text, similarity, sizes, floating(parameters.values()))
 

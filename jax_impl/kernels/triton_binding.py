@@ -118,7 +118,7 @@ def _gradients(call: cpp.Call, with_parameters: bool, similarity: Array, lengths
 
 
 def _tangents(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
-    count = values_of(call.kind)
+    count = values_of(call)
     inputs = _inputs(call, similarity, lengths, both[:count])
     inputs |= {"t_similarity": t_similarity} | _values_and_gaps(call, both[count:], "t_")
     return _results(call, _run(_program(tangents_program, call, similarity), inputs))

@@ -23,13 +23,14 @@ namespace ffi = xla::ffi;
 
 namespace {
 
+enum { ONE_FOR_A_PAIR, BY_POSITION_IN_CELLS, ONE_FOR_AN_AXIS, FORMS };  // of gaps, in the order of cpp.FORMS
 enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, BEST, PASSES };  // in the order of cpp.PASSES
 
 }  // namespace
 
 extern "C" {
-// by whether there are gaps by position, kind, and pass
-__attribute__((visibility("default"))) void *alignment_kernels[2][ALIGNMENT_SOFT_DTW + 1][PASSES];
+// by the form of the gaps, kind, and pass
+__attribute__((visibility("default"))) void *alignment_kernels[FORMS][ALIGNMENT_KINDS][PASSES];
 }
 
 namespace {
@@ -105,7 +106,8 @@ struct Call {
     call.parameters = parameters.data();
     for (AlignmentGap &gap : gaps) gap.stride = gap.t_stride = call.pair_stride;
     if (is_by_position(0) || is_by_position(1)) call.gaps = gaps;
-    if (kind >= 0 && kind <= ALIGNMENT_SOFT_DTW) kernel = alignment_kernels[call.gaps != nullptr][kind][pass];
+    const int form = options & ALIGNMENT_BY_AXIS ? ONE_FOR_AN_AXIS : call.gaps ? BY_POSITION_IN_CELLS : ONE_FOR_A_PAIR;
+    if (kind >= 0 && kind < ALIGNMENT_KINDS) kernel = alignment_kernels[form][kind][pass];
     if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
   }
 

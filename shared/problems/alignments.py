@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shared import reference
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, END_GAPS
 from shared.backends import GAPS_BY_POSITION
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
@@ -62,6 +62,9 @@ _READ = {
     ),
     "temperature": (real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
     "end": (one_of("end", _ENDS), "where a linear local alignment may end: any or match", None),
+    "end_gaps": (
+        one_of("end-gaps", END_GAPS), "global: which gaps at the ends of the sequences cost nothing", None
+    ),
     "restrict_turns": (None, "affine: a gap along the row may also follow one along the column", None),
     "penalize_turns": (
         None, "affine: a gap that follows one of the other direction extends it instead of opening", None

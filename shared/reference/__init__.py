@@ -4,9 +4,9 @@
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives
     best_alignment(smith_waterman, similarity, lengths, gap=-1.0, end="any")          -> scores, matches
 
-and the same for smith_waterman_affine, free_gap, needleman_wunsch and soft_dtw. Shapes are those of `jax_impl` and
-`torch_impl`: similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or
-arrays of shape () or (batch,), gaps also of similarity's shape. Results are float64.
+and the same for the other functions of shared/alignments.py. Shapes are those of `jax_impl` and `torch_impl`:
+similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or arrays of
+shape () or (batch,), gaps also tuples of two of these, or of similarity's shape. Results are float64.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,16 @@ import numpy as np
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.checks import check_parameter, see_host
-from shared.reference import global_linear, local_affine, local_linear, warping
+from shared.reference import affine, global_linear, local_linear, warping
 from shared.tolerances import DIFFERENCE_STEP, FORBIDDEN
 
 # function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
-_MODULES: dict[str, tuple[ModuleType, dict[str, float]]] = {
+_MODULES: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "smith_waterman": (local_linear, {}),
-    "smith_waterman_affine": (local_affine, {}),
+    "smith_waterman_affine": (affine, {"is_local": True}),
     "free_gap": (global_linear, {"gap": 0.0}),
     "needleman_wunsch": (global_linear, {}),
+    "needleman_wunsch_affine": (affine, {}),
     "soft_dtw": (warping, {}),
 }
 
@@ -58,9 +59,29 @@ def free_gap(similarity: Any, lengths: Any = None, *, temperature: Any = 1.0) ->
     return _each_pair("score", "free_gap", similarity, lengths, temperature=temperature)
 
 
-def needleman_wunsch(similarity: Any, lengths: Any = None, *, gap: Any = -1.0, temperature: Any = 1.0) -> np.ndarray:
+def needleman_wunsch(
+    similarity: Any, lengths: Any = None, *, gap: Any = -1.0, temperature: Any = 1.0, end_gaps: str = "cost"
+) -> np.ndarray:
     """Smooth global alignment score with a linear gap; shape () or (batch,), float64."""
-    return _each_pair("score", "needleman_wunsch", similarity, lengths, gap=gap, temperature=temperature)
+    parameters = {"gap": gap, "temperature": temperature, "end_gaps": end_gaps}
+    return _each_pair("score", "needleman_wunsch", similarity, lengths, **parameters)
+
+
+def needleman_wunsch_affine(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap_open: Any = -3.0,
+    gap_extend: Any = -1.0,
+    temperature: Any = 1.0,
+    end_gaps: str = "cost",
+    restrict_turns: bool = True,
+    penalize_turns: bool = True,
+) -> np.ndarray:
+    """Smooth global alignment score with an affine gap; shape () or (batch,), float64."""
+    parameters = {"gap_open": gap_open, "gap_extend": gap_extend, "temperature": temperature}
+    options = {"end_gaps": end_gaps, "restrict_turns": restrict_turns, "penalize_turns": penalize_turns}
+    return _each_pair("score", "needleman_wunsch_affine", similarity, lengths, **parameters, **options)
 
 
 def soft_dtw(cost: Any, lengths: Any = None, *, temperature: Any = 1.0) -> np.ndarray:
@@ -68,12 +89,12 @@ def soft_dtw(cost: Any, lengths: Any = None, *, temperature: Any = 1.0) -> np.nd
     return _each_pair("score", "soft_dtw", cost, lengths, temperature=temperature)
 
 
-def gradients(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> dict[str, np.ndarray]:
+def gradients(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> dict[str, Any]:
     """Exact derivatives of each pair's score, by a backward recurrence of its own.
 
     Returns a dict: "similarity" has the shape of similarity (these are the marginals, exactly 0 outside lengths);
     each differentiable parameter has shape () or (batch,), the derivative of each pair's score for that pair's value,
-    but a gap of similarity's shape has that shape.
+    but a gap of similarity's shape has that shape, and a tuple is one of two derivatives.
     """
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     shape = np.shape(similarity)[-2:]
@@ -86,12 +107,13 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
             result = {name: np.zeros_like(value) for name, value in result.items()}
         if module is warping:
             result["temperature"] = 0.0 - result["temperature"]
-        results.append({name: np.pad(result[name], padding if np.ndim(result[name]) else 0) for name in names})
-    if not batched:
-        return results[0]
-    matrices = ("similarity", *names_by_position(function_name, parameters))
-    empty = {name: np.zeros((0, *shape) if name in matrices else 0) for name in names}
-    return {name: np.array([result[name] for result in results]) if results else empty[name] for name in names}
+        results.append({name: np.pad(result[name], padding if np.ndim(result[name]) == 2 else 0) for name in names})
+    sizes = {"similarity": shape} | dict.fromkeys(names_by_position(function_name, parameters), shape)
+    by_axis = [name for name in names if isinstance(parameters.get(name), tuple)]
+    sizes |= dict.fromkeys(by_axis, (2,))
+    batch = (len(pairs),) if batched else ()
+    arrays = {name: np.reshape([r[name] for r in results], (*batch, *sizes.get(name, ()))) for name in names}
+    return {name: tuple(value.T) if name in by_axis else value for name, value in arrays.items()}
 
 
 def best_alignment(
@@ -118,7 +140,7 @@ def best_alignment(
             scores.append(np.nan)
             continue
         score = module.score(pair, **arguments)
-        scores.append(_allowed(module, score))
+        scores.append(_allowed(function_name, score))
         is_matched = module.gradients(pair, **arguments)["similarity"] > 0.5
         matches_of_pair[: pair.shape[0], : pair.shape[1]] = is_matched & (score > FORBIDDEN)
     return np.array(scores if batched else scores[0], dtype=np.float64), matches
@@ -126,7 +148,7 @@ def best_alignment(
 
 def hessian_vector_product(
     function_name: str, similarity: Any, direction: Any, lengths: Any = None, **parameters: Any
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """Derivatives of sum(direction * marginals), the marginals being d score / d similarity: as `gradients` gives them.
 
     By symmetry this is the change of every first derivative along `direction`, so central differences of the exact
@@ -141,10 +163,9 @@ def hessian_vector_product(
         for sign in (1, -1)
     )
     matrices = ("similarity", *names_by_position(function_name, parameters))
-    return {
-        name: (ahead[name] - behind[name]) / (2 * (step[..., None, None] if name in matrices else step))
-        for name in ahead
-    }
+    steps = {name: step[..., None, None] if name in matrices else step for name in ahead}
+    changes = {name: np.subtract(ahead[name], behind[name]) / (2 * steps[name]) for name in ahead}
+    return {name: tuple(value) if isinstance(ahead[name], tuple) else value for name, value in changes.items()}
 
 
 def largest_state(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> np.ndarray:
@@ -159,18 +180,18 @@ def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **
     """A module's function of every pair."""
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     values = [getattr(module, asked)(pair, **arguments) for pair, arguments in pairs]
-    values = [_allowed(module, value) for value in values] if asked == "score" else values
+    values = [_allowed(function_name, value) for value in values] if asked == "score" else values
     return np.array(values if batched else values[0], dtype=np.float64)
 
 
-def _allowed(module: ModuleType, score: float) -> float:
+def _allowed(function_name: str, score: float) -> float:
     """Return the score, or where every alignment is forbidden -inf for a global pair and 0 for a local one.
 
     Of soft_dtw minus that.
     """
     if score <= FORBIDDEN:
-        score = -np.inf if module in (global_linear, warping) else 0.0
-    return 0.0 - score if module is warping else score
+        score = 0.0 if function_name.startswith("smith_waterman") else -np.inf
+    return 0.0 - score if function_name == "soft_dtw" else score
 
 
 def _pairs(
@@ -194,14 +215,17 @@ def _pairs(
     for name in by_position:
         check_parameter(name, see_host(np.asarray(parameters[name])), np.shape(similarity))
     columns = {
-        name: np.broadcast_to(np.asarray(value, dtype=np.float64), matrices.shape if name in by_position else (count,))
+        name: [
+            np.broadcast_to(np.asarray(one, dtype=np.float64), matrices.shape if name in by_position else (count,))
+            for one in (value if isinstance(value, tuple) else (value,))
+        ]
         for name, value in arrays.items()
     }
     pairs = []
     for b, (rows, cols) in enumerate(sizes):
-        arguments = parameters | {
-            name: column[b, :rows, :cols] if name in by_position else float(column[b])
-            for name, column in columns.items()
-        }
+        arguments = dict(parameters)
+        for name, each in columns.items():
+            values = tuple(column[b, :rows, :cols] if name in by_position else float(column[b]) for column in each)
+            arguments[name] = values if isinstance(parameters[name], tuple) else values[0]
         pairs.append((matrices[b, :rows, :cols], arguments))
     return module, pairs, batched

@@ -2,68 +2,83 @@
 
 On a grid one larger than the similarity, so that h[i][j] is the score of the first i rows and j columns:
 
-    h[0][0] = 0,  h[i][0] = i * gap,  h[0][j] = j * gap
-    h[i][j] = smax( h[i-1][j-1] + s[i-1][j-1], h[i][j-1] + gap, h[i-1][j] + gap )
+    h[0][0] = 0
+    h[i][j] = smax( h[i-1][j-1] + s[i-1][j-1], h[i][j-1] + gap, h[i-1][j] + gap )      of what lies on the grid
     score = h[rows][cols]
 
-A gap may also be a matrix like the similarity: a step to h[i][j] then costs gap[i-1][j-1], and h[i][0] = h[0][j] = 0.
+There may be a gap for each of the two directions, or a matrix like the similarity: a step to h[i][j] then costs
+gap[i-1][j-1], and one along the border nothing. Free end gaps cost nothing in the first and the last row of the grid,
+or column.
 
 A pair without rows or columns has one alignment, all gaps, and needs no rule of its own. The backward recurrence
 walks the cells in the opposite order, as in local_linear. Source: Needleman and Wunsch 1970,
 doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 """
 
+from math import inf, isinf
+
 import numpy as np
 
-from shared.reference.gaps import Gap, as_given, by_position, in_each_cell
+from shared.reference.gaps import COLS, ROWS, Gap, are_paid, as_given, of_steps
 from shared.reference.smooth import entropy, smooth_maximum, weights
 
 
-def score(similarity: np.ndarray, *, gap: Gap, temperature: float) -> float:
-    """Score of one pair. similarity: float64 (rows, cols), each at least 0; gap: a number, or (rows, cols)."""
-    return _fill(similarity, gap, temperature)[-1][-1]
+def score(similarity: np.ndarray, *, gap: Gap, temperature: float, end_gaps: str = "cost") -> float:
+    """Score of one pair. similarity: float64 (rows, cols), each at least 0; gap: a number, two, or (rows, cols)."""
+    return _fill(similarity, gap, temperature, end_gaps)[-1][-1]
 
 
-def gradients(similarity: np.ndarray, *, gap: Gap, temperature: float) -> dict[str, np.ndarray | float]:
+def gradients(
+    similarity: np.ndarray, *, gap: Gap, temperature: float, end_gaps: str = "cost"
+) -> dict[str, np.ndarray | float]:
     """Exact derivatives of `score`: similarity (rows, cols), gap (as it is given) and temperature."""
     rows, cols = similarity.shape
-    s, costs = similarity.tolist(), in_each_cell(gap, (rows, cols))
-    h = _fill(similarity, gap, temperature)
-    to_similarity, to_gap = np.zeros((2, rows, cols))
+    paid = are_paid((rows, cols), end_gaps)
+    s, costs = similarity.tolist(), of_steps(gap, paid).tolist()
+    h = _fill(similarity, gap, temperature, end_gaps)
+    to_similarity, to_gap = np.zeros((rows, cols)), np.zeros(paid.shape)
     to_temperature = 0.0
     to_cell = np.zeros((rows + 1, cols + 1)).tolist()
     to_cell[rows][cols] = 1.0
-    for i in reversed(range(rows)):
-        for j in reversed(range(cols)):
-            v = to_cell[i + 1][j + 1]
-            diagonal, left, up = shares = weights(_choices(s[i][j], h, i, j, costs[i][j]), h[i + 1][j + 1], temperature)
-            to_cell[i][j] += v * diagonal
-            to_cell[i + 1][j] += v * left
-            to_cell[i][j + 1] += v * up
-            to_similarity[i, j] = v * diagonal
-            to_gap[i, j] = v * (left + up)
-            to_temperature += v * entropy(shares)
-    slope = as_given(to_gap, gap)
-    if not by_position(gap):
-        slope += sum(i * to_cell[i][0] for i in range(rows + 1)) + sum(j * to_cell[0][j] for j in range(1, cols + 1))
-    return {"similarity": to_similarity, "gap": slope, "temperature": to_temperature}
+    for i, j in reversed(_corners(rows, cols)):
+        v = to_cell[i][j]
+        diagonal, left, up = shares = weights(_choices(s, h, i, j, costs), h[i][j], temperature)
+        if i and j:
+            to_cell[i - 1][j - 1] += v * diagonal
+            to_similarity[i - 1, j - 1] = v * diagonal
+        if j:
+            to_cell[i][j - 1] += v * left
+            to_gap[ROWS, i, j] = v * left
+        if i:
+            to_cell[i - 1][j] += v * up
+            to_gap[COLS, i, j] = v * up
+        to_temperature += v * entropy(shares)
+    return {"similarity": to_similarity, "gap": as_given(to_gap, paid, gap), "temperature": to_temperature}
 
 
-def largest(similarity: np.ndarray, *, gap: Gap, temperature: float) -> float:
-    """The largest |h| of one pair."""
-    return max(abs(value) for row in _fill(similarity, gap, temperature) for value in row)
+def largest(similarity: np.ndarray, *, gap: Gap, temperature: float, end_gaps: str = "cost") -> float:
+    """The largest |h| of one pair, of the cells that an alignment can reach."""
+    h = _fill(similarity, gap, temperature, end_gaps)
+    return max(abs(value) for row in h for value in row if not isinf(value))
 
 
-def _choices(s: float, h: list, i: int, j: int, gap: float) -> tuple[float, float, float]:
-    return h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap
+def _choices(s: list, h: list, i: int, j: int, costs: list) -> tuple[float, float, float]:
+    return (
+        h[i - 1][j - 1] + s[i - 1][j - 1] if i and j else -inf,
+        h[i][j - 1] + costs[ROWS][i][j] if j else -inf,
+        h[i - 1][j] + costs[COLS][i][j] if i else -inf,
+    )
 
 
-def _fill(similarity: np.ndarray, gap: Gap, temperature: float) -> list:
+def _fill(similarity: np.ndarray, gap: Gap, temperature: float, end_gaps: str) -> list:
     rows, cols = similarity.shape
-    s, costs = similarity.tolist(), in_each_cell(gap, (rows, cols))
-    outside = 0.0 if by_position(gap) else gap
-    h = [[(i + j) * outside if i == 0 or j == 0 else 0.0 for j in range(cols + 1)] for i in range(rows + 1)]
-    for i in range(rows):
-        for j in range(cols):
-            h[i + 1][j + 1] = smooth_maximum(_choices(s[i][j], h, i, j, costs[i][j]), temperature)
+    s, costs = similarity.tolist(), of_steps(gap, are_paid((rows, cols), end_gaps)).tolist()
+    h = np.zeros((rows + 1, cols + 1)).tolist()
+    for i, j in _corners(rows, cols):
+        h[i][j] = smooth_maximum(_choices(s, h, i, j, costs), temperature)
     return h
+
+
+def _corners(rows: int, cols: int) -> list[tuple[int, int]]:
+    """All but the first, row by row."""
+    return [(i, j) for i in range(rows + 1) for j in range(cols + 1) if i or j]

@@ -181,7 +181,7 @@ def test_defaults_are_those_of_the_settings_and_of_each_question(settings_of: Ca
 
 def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
     values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
-    values |= {"epochs": 7, "learning_rate": 0.5}
+    values |= {"end_gaps": "free_cols", "epochs": 7, "learning_rate": 0.5}
     values |= {"model": "encoder", "families": "/proteins", "seeds": 2, "checkpoints": "/kept"}
     for name, problem in PROBLEMS.items():
         typed, words = {}, []

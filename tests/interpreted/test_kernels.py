@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, assert_parity, by_keyword, ragged, reference_result, score_of
+from frameworks import FRAMEWORKS, assert_parity, axes_of, by_keyword, packed, ragged, reference_result, score_of
 from frameworks import run as run_public
 from gaps_by_position import directions_of, outside, products
 from kernel_calls import Given, jax_calls, run, run_native, take_for_a_gpu, torch_calls
@@ -20,13 +20,15 @@ operators: Any = torch_calls
 LOCAL: Any = cpp.call_of("smith_waterman", {"end": "any"})
 AFFINE: Any = cpp.call_of("smith_waterman_affine", {"restrict_turns": True, "penalize_turns": True})
 GLOBAL: Any = cpp.call_of("needleman_wunsch", {})
+GLOBAL_AFFINE: Any = cpp.call_of("needleman_wunsch_affine", {"restrict_turns": False, "penalize_turns": False})
 ANY, MATCH = {"end": "any"}, {"end": "match"}
 # whether turns are restricted, and cost
 RESTRICTED, NO_TURNS, ALL_TURNS, FREE_TURNS = (
     {"restrict_turns": restricted, "penalize_turns": cost} for restricted in (True, False) for cost in (True, False)
 )
-# every option, every choice of gaps by position, and a cell, a row of several tiles, a column of several strips, and
-# strips without an unused lane
+AXES = axes_of("gap_open", "gap_extend")
+# every option, every choice of gaps by position, or by axis, and a cell, a row of several tiles, a column of several
+# strips, and strips without an unused lane
 CASES = [
     ("torch", "smith_waterman", ANY, (), "float32", (6, 5)),
     ("jax", "smith_waterman_affine", FREE_TURNS, ("gap_open",), "float32", (6, 5)),
@@ -42,12 +44,26 @@ CASES = [
     ("torch", "needleman_wunsch", {}, ("gap",), "float64", (8, 3)),
     ("torch", "smith_waterman_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
     ("jax", "smith_waterman_affine", ALL_TURNS, ("gap_open", "gap_extend"), "float64", (6, 5)),
+    ("torch", "needleman_wunsch_affine", RESTRICTED | {"end_gaps": "free"}, AXES, "float64", (6, 5)),
+    ("jax", "needleman_wunsch_affine", FREE_TURNS | {"end_gaps": "free_rows"}, AXES, "float64", (5, 6)),
+    ("torch", "needleman_wunsch_affine", NO_TURNS | {"end_gaps": "free_cols"}, AXES, "float32", (6, 5)),
+    ("torch", "needleman_wunsch_affine", ALL_TURNS, AXES, "float32", (9, 1)),
+    ("jax", "needleman_wunsch_affine", RESTRICTED, (), "float64", (6, 5)),
+    ("torch", "needleman_wunsch_affine", ALL_TURNS, (), "float32", (1, 9)),
+    ("torch", "needleman_wunsch_affine", NO_TURNS, ("gap_open",), "float64", (6, 5)),
+    ("torch", "needleman_wunsch_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
+    ("torch", "needleman_wunsch", {"end_gaps": "free_cols"}, axes_of("gap"), "float64", (6, 5)),
+    ("jax", "needleman_wunsch", {"end_gaps": "free_rows"}, axes_of("gap"), "float32", (6, 5)),
+    ("torch", "smith_waterman", ANY, axes_of("gap"), "float64", (6, 5)),
+    ("jax", "smith_waterman", MATCH, axes_of("gap"), "float64", (6, 5)),
+    ("torch", "smith_waterman_affine", RESTRICTED, AXES, "float64", (6, 5)),
+    ("jax", "smith_waterman_affine", FREE_TURNS, AXES, "float64", (6, 5)),
 ]
 
 
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "by_position", "dtype", "size"),
-    [pytest.param(*case, marks=[pytest.mark.slow] * (number not in (0, 2))) for number, case in enumerate(CASES)],
+    [pytest.param(*case, marks=[pytest.mark.slow] * (number not in (0, 2, 14))) for number, case in enumerate(CASES)],
 )
 def test_first_and_second_derivatives_are_right(
     framework, problem, options, by_position, dtype, size, monkeypatch: pytest.MonkeyPatch
@@ -71,14 +87,17 @@ def test_first_and_second_derivatives_are_right(
         inputs_by_name = {"similarity": inputs.similarity, **inputs.parameters}
         arrays = {name: backend.to_device(value.astype(dtype), "cpu") for name, value in inputs_by_name.items()}
         scores = backend.to_numpy(by_keyword(score)(lengths=inputs.lengths, **arrays))
-        marginals = backend.to_numpy(package.marginals(score, lengths=inputs.lengths, **arrays))
+        marginals = backend.to_numpy(package.marginals(score, lengths=inputs.lengths, **packed(arrays)))
     np.testing.assert_array_equal(scores, result.score)
     cotangent = result.cotangent[:, None, None]
     np.testing.assert_array_equal(marginals * cotangent, result.gradients["similarity"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("call", "gaps"), [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5])])
+@pytest.mark.parametrize(
+    ("call", "gaps"),
+    [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5]), (GLOBAL_AFFINE, [-4.0, -1.0])],
+)
 def test_tangents_keep_their_digits(call: Any, gaps: list[float], monkeypatch: pytest.MonkeyPatch):
     # the direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others
     similarity = np.random.default_rng(5).normal(size=(1, 6, 6))

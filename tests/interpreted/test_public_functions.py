@@ -9,21 +9,20 @@ import numpy as np
 import pytest
 import test_cuda
 import torch
-from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, ragged
+from frameworks import BY_AXIS, DTYPES, FRAMEWORKS, PROBLEMS, packed, ragged, unpacked
 from gaps_by_position import GAPS
 from kernel_calls import take_for_a_gpu, torch_calls
 
 import jax_impl
 import torch_impl
 from shared import reference
-from shared.alignments import ALIGNMENTS
 from shared.kernels.triton.programs import NARROW
 from torch_impl.kernels import exact_pairs as exact_pairs_module
 from torch_impl.kernels.exact_pairs import exact_pairs
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 CASES = [(problem, options, ()) for problem, (_, every) in PROBLEMS.items() for options in every]
-CASES += [(problem, {}, names) for problem, names in GAPS]
+CASES += [(problem, {}, names) for problem, names in GAPS] + BY_AXIS
 # several strips, a row of several tiles, a column of several strips, a cell, and strips without an unused lane
 SIZES = [(6, 11), (1, 9), (9, 1), (1, 1), (8, 2)]
 
@@ -55,7 +54,9 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
     exact = exact_pairs(affine, s, torch.full((3, 2), 9), gap_open=gap, pass_name="score")
     assert exact.tolist() == [False, True, True]
     assert exact_pairs(torch_impl.free_gap, s.double()).all() and exact_pairs(torch_impl.soft_dtw, s).all()
-    assert exact_pairs(torch_impl.needleman_wunsch, s, gap=-torch.ones_like(s)).all()
+    assert exact_pairs(torch_impl.needleman_wunsch_affine, s).all()
+    for gap in (-torch.ones_like(s), (-1.0, -2.0)):
+        assert exact_pairs(torch_impl.needleman_wunsch, s, gap=gap).all()
     assert not exact_pairs(torch_impl.needleman_wunsch, s[0])
     refused: tuple[tuple[type[Exception], str, dict[str, Any]], ...] = (
         (ValueError, "pass_name must be 'score' or 'marginals', not 'hvp'", {"pass_name": "hvp"}),
@@ -80,16 +81,18 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
 def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: int) -> tuple[Any, Any, dict[str, Any]]:
     """A ragged batch of few different values, so that many alignments are equally good; NaN around it."""
     inputs = ragged(rows, cols, problem=problem, by_position=by_position)
-    gaps = {name: np.rint(inputs.parameters[name]) % 3 - 2 for name in ALIGNMENTS[problem].gaps}
-    return np.rint(inputs.similarity) % 5 - 2, inputs.lengths, gaps
+    gaps = {name: np.rint(value) % 3 - 2 for name, value in inputs.parameters.items() if name != "temperature"}
+    return np.rint(inputs.similarity) % 5 - 2, inputs.lengths, packed(gaps)
 
 
 def best(framework: str, problem: str, similarity: Any, lengths: Any = None, dtype: str = "float32", **own: Any) -> Any:
     package, array = FRAMEWORKS[framework].package, {"jax": jnp.asarray, "torch": torch.from_numpy}[framework]
     arrays = {
-        name: array(value.astype(dtype)) if isinstance(value, np.ndarray) else value for name, value in own.items()
+        name: array(value.astype(dtype)) if isinstance(value, np.ndarray) else value
+        for name, value in unpacked(own).items()
     }
-    best_found = package.best_alignment(getattr(package, problem), array(similarity.astype(dtype)), lengths, **arrays)
+    function = getattr(package, problem)
+    best_found = package.best_alignment(function, array(similarity.astype(dtype)), lengths, **packed(arrays))
     return tuple(np.asarray(part) for part in best_found)
 
 
@@ -102,7 +105,7 @@ def assert_best(found: Any, wanted: Any, dtype: str = "float64") -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [pytest.param(number, marks=pytest.mark.slow if number % 5 or number > 10 else ()) for number in range(len(CASES))],
+    [pytest.param(number, marks=pytest.mark.slow if number % 5 or number > 15 else ()) for number in range(len(CASES))],
 )
 def test_best_alignments_are_the_references(number: int):
     problem, options, names = CASES[number]

@@ -77,7 +77,7 @@ def _score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind
     """Scores (batch,)."""
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     scores = similarity.new_empty(similarity.size(0))
-    _check(_kernel(similarity, kind, gaps).score(call, scores.data_ptr()))
+    _check(_kernel(similarity, kind, options).score(call, scores.data_ptr()))
     return scores
 
 
@@ -90,7 +90,7 @@ def _gradients(
     """
     scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps if with_values else [])
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps, d_gaps=d_gaps)
-    kernel = _kernel(similarity, kind, gaps)
+    kernel = _kernel(similarity, kind, options)
     if with_values:
         _check(kernel.gradients(call, scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()))
     else:
@@ -116,7 +116,7 @@ def _tangents(
     t_rows, t_values = _contiguous_matrices(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
     pointers = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()
-    _check(_kernel(similarity, kind, gaps).tangents(call, *direction, *pointers))
+    _check(_kernel(similarity, kind, options).tangents(call, *direction, *pointers))
     return results
 
 
@@ -127,7 +127,7 @@ def _product(
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     result, t_rows = _like(similarity), _contiguous_matrices(t_similarity)
     direction = t_rows.data_ptr(), t_rows.stride(0), 0
-    _check(_kernel(similarity, kind, gaps).tangents(call, *direction, 0, result.data_ptr(), 0))
+    _check(_kernel(similarity, kind, options).tangents(call, *direction, 0, result.data_ptr(), 0))
     return result
 
 
@@ -138,7 +138,7 @@ def _best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind:
     """
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     scores, matches = _fake_best(similarity)
-    _check(_kernel(similarity, kind, gaps).best(call, scores.data_ptr(), matches.data_ptr()))
+    _check(_kernel(similarity, kind, options).best(call, scores.data_ptr(), matches.data_ptr()))
     return scores, matches
 
 
@@ -160,8 +160,8 @@ for _name, _function in DIRECT._asdict().items():
     _LIBRARY.impl(f"fused_{_name}", _function, "CPU")
 
 
-def _kernel(similarity: Tensor, kind: int, gaps: Gaps) -> cpp.Kernel:
-    return cpp.kernel(DTYPE_NAMES[similarity.dtype], kind, bool(gaps))
+def _kernel(similarity: Tensor, kind: int, options: int) -> cpp.Kernel:
+    return cpp.kernel(DTYPE_NAMES[similarity.dtype], kind, options)
 
 
 def _packed(

@@ -33,8 +33,8 @@ def exact_pairs(
         pass_name: "score" or "marginals"; for a Hessian-vector product, the pairs are nearly always those of marginals.
 
     Returns:
-        A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64, for
-        gaps by position, and for soft_dtw.
+        A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64, gaps by
+        position or by axis, free end gaps, needleman_wunsch_affine and soft_dtw.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not on a CUDA device; an unknown pass_name.

@@ -14,7 +14,7 @@ import torch
 from torch._C import _dispatch_keys
 
 from shared import checks
-from shared.alignments import names_by_position
+from shared.alignments import COST, each_axis, names_by_position, special_gaps
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vector_of
@@ -36,11 +36,8 @@ with torch.inference_mode():
     _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0, device="cpu"))
 
 
-def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native kernel if need be.
-
-    by_position: with gaps by position.
-    """
+def why_not(similarity: Any, call: cpp.Call, pass_name: str) -> str | None:
+    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native kernel if need be."""
     if is_on_gpu(similarity):
         return why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
@@ -48,7 +45,7 @@ def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> st
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
-    return _why_not("float64" if dtype == "float64" else "float32", kind, pass_name, by_position)
+    return _why_not("float64" if dtype == "float64" else "float32", *call, pass_name)
 
 
 def is_on_gpu(similarity: Any) -> bool:
@@ -66,9 +63,9 @@ def why_not_on_gpu() -> str | None:
 
 
 @constant_while_compiling
-def _why_not(dtype: str, kind: int, pass_name: str, by_position: bool) -> str | None:
+def _why_not(dtype: str, kind: int, options: int, pass_name: str) -> str | None:
     try:
-        getattr(cpp.kernel(dtype, kind, by_position), pass_name)
+        getattr(cpp.kernel(dtype, kind, options), pass_name)
     except cpp.Absent as reason:
         return str(reason)
     return None
@@ -113,8 +110,12 @@ def plain_call(
         lengths = _no_lengths()
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == ((2,) if is_single else (pairs, 2))):
         return None
-    by_position, gaps = (), []
-    if not _are_numbers(parameters):
+    gaps = []
+    if _are_numbers(parameters) and options.get("end_gaps", COST) == COST:
+        call = cpp.call_of(function_name, options)
+    else:
+        parameters = each_axis(function_name, parameters, options)
+        call = cpp.call_of(function_name, options, special_gaps(function_name, parameters))
         by_position = names_by_position(function_name, parameters)
         gaps = [parameters[name] for name in by_position]
         parameters = parameters | dict.fromkeys(by_position, 0)
@@ -127,11 +128,10 @@ def plain_call(
         values = (_cached_values if pairs <= _MOST_PAIRS else _checked_values)(numbers, similarity.dtype, pairs)
     except ValueError:
         return None
-    kind, flags = cpp.call_of(function_name, options, by_position)
     is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
     operators = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
     # the kernel checks all lengths faster than Python does
-    engine = Engine("fused", operators, (kind, flags | cpp.CHECK_LENGTHS), is_recorded)
+    engine = Engine("fused", operators, (call.kind, call.options | cpp.CHECK_LENGTHS), is_recorded)
     try:
         results = pass_function(engine, similarity, lengths, values, gaps)
     except (cpp_binding.LengthsOutside, cpp.Absent):
@@ -174,6 +174,7 @@ def fused(
     What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
     are no native kernels.
     """
+    parameters = each_axis(function_name, parameters, options)
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     result_dtype, batch = s.dtype, s.shape[:-2]
@@ -185,7 +186,7 @@ def fused(
         s, values, gaps = s[None], values[None], [gap[None] for gap in gaps]
         sizes = sizes if lengths is None else sizes[None]
     binding = sys.modules[TRITON_BINDING] if is_on_gpu(s) else cpp_binding
-    call = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
+    call = cpp.call_of(function_name, options, special_gaps(function_name, parameters))
     results = pass_function(Engine("fused", binding, call), s, sizes, values, gaps)
     results = results if batch else _first(results)
     if s.dtype == result_dtype:

@@ -30,22 +30,28 @@ enum {
   ALIGNMENT_AFFINE = 2,      /* smith_waterman_affine: gap_open, gap_extend, temperature */
   ALIGNMENT_GLOBAL = 3,      /* needleman_wunsch: gap, temperature */
   ALIGNMENT_FREE_GAP = 4,    /* free_gap: temperature; a library of ALIGNMENT_GLOBAL has it */
-  ALIGNMENT_SOFT_DTW = 5     /* soft_dtw: temperature. The matrix holds costs: similarities are minus these, scores too */
+  ALIGNMENT_SOFT_DTW = 5,    /* soft_dtw: temperature. The matrix holds costs: similarities are minus these, scores too */
+  ALIGNMENT_GLOBAL_AFFINE = 6, /* needleman_wunsch_affine: gap_open, gap_extend, temperature */
+  ALIGNMENT_KINDS
 };
 
 #ifndef KIND
 #define KIND -1 /* all kinds */
 #endif
 
-/* options of ALIGNMENT_AFFINE */
+/* options of affine gaps */
 enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
 
 /* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
 enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
 /* options of a library built with BY_POSITION: `gap` or gap_open (the first), gap_extend (the second) are read from
-   AlignmentCall.gaps, not from `parameters`; gaps along the border of ALIGNMENT_GLOBAL then cost nothing */
+   AlignmentCall.gaps, not from `parameters`; gaps along the border of a global alignment then cost nothing */
 enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
+
+/* options of a library built with BY_AXIS, which has the first always: each gap is two parameters, of gaps along a row
+   and of those along a column; and gaps along the first and last row, or column, of a global alignment cost nothing */
+enum { ALIGNMENT_BY_AXIS = 32, ALIGNMENT_FREE_ROWS = 64, ALIGNMENT_FREE_COLS = 128 };
 
 /* the elements of a vector: different pairs, or rows of one pair */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };

@@ -44,8 +44,10 @@ int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches
   const BestJob job{*call, scores, matches};
   with_recurrence(call->kind, [&](auto kind) {
     using Kind = decltype(kind);
-    if constexpr (std::is_same_v<Kind, LocalAffine>) {
-      if (call->options & ALIGNMENT_RESTRICT_TURNS) return void(status = best<Kind, true>(job));
+    if constexpr (Kind::states > 1) {
+      // with free end gaps a turn may be allowed in the last row only
+      const bool restricted = (call->options & ALIGNMENT_RESTRICT_TURNS) && !is_free(*call, ROWS);
+      if (restricted) return void(status = best<Kind, true>(job));
     }
     status = best<Kind, false>(job);
   });

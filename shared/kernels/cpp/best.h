@@ -38,10 +38,11 @@ constexpr int ROW_VECTORS = 2;  // of a sweep with rows in the lanes, where ther
 template <class Cell, int W>
 struct BestSweep {
   LanesOfSweep lanes[W];
-  InSteps similarity[W], open[W], extend[W];
-  Vec outside[W];  // the states left of the matrix
+  InSteps similarity[W], open[W][2], extend[W][2];  // the gaps along the row, and along the column
+  Vec turn_back[W];      // what is added to a turn into a gap along the row
+  Vec outside[W][4];     // the states left of the matrix
   Int cols, steps, all_first, all_last;  // every lane has a cell where all_first <= step < all_last
-  bool turn_is_open;
+  bool turn_is_open, is_free[2];
   Cell *row;  // the states of the row above, replaced by those of the last row
   LaneBits *bits;
 };
@@ -79,15 +80,25 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
     unrolled<W>([&](auto w) { above(w, t < sweep.cols ? t : sweep.cols - 1, up[w]); });
     unrolled<W>([&](auto w) {
       const LanesOfSweep &lanes = sweep.lanes[w];
-      const Vec open = sweep.open[w][t], extend = sweep.extend[w][t];
+      StepCosts costs;
+      unrolled<2>([&](auto axis) {
+        costs.open[axis] = sweep.open[w][axis][t], costs.extend[axis] = sweep.extend[w][axis][t];
+        costs.turn[axis] = sweep.turn_is_open ? costs.open[axis] : costs.extend[axis];
+      });
+      if constexpr (AXES) {
+        costs.turn[ROWS] += sweep.turn_back[w];
+        if (sweep.is_free[COLS]) {
+          const Mask is_last = lanes.last == splat_int(t + 1);
+          for (Vec *cost : {&costs.open[COLS], &costs.extend[COLS], &costs.turn[COLS]}) *cost = is_last ? splat(0) : *cost;
+        }
+      }
       Vec out[states];
       LaneBits bits[Cells::bits];
-      Vec ending = Cells::step(sweep.similarity[w][t], {open, extend, sweep.turn_is_open ? open : extend}, diagonal[w],
-                               left[w], up[w], out, bits);
+      Vec ending = Cells::step(sweep.similarity[w][t], costs, diagonal[w], left[w], up[w], out, bits);
       if constexpr (edge) {  // lanes that have not begun are outside, and beyond their last cell nothing ends
         const Mask begun = lanes.first <= splat_int(t), inside = begun & (lanes.last > splat_int(t));
         Vec *const own = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
-        unrolled<states>([&](auto k) { own[k] = begun ? own[k] : sweep.outside[w]; });
+        unrolled<states>([&](auto k) { own[k] = begun ? own[k] : sweep.outside[w][k]; });
         ending = inside ? ending : splat(NEVER);
       }
       if constexpr (Kind::end != End::last) {
@@ -102,7 +113,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
   };
 
   unrolled<W>([&](auto w) {
-    for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w];
+    for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w][k];
     // where there is nothing to end in, nothing is better than this
     worth[w] = sweep.lanes[w].may_end ? ends.worth : splat(std::numeric_limits<Real>::infinity());
     at[w] = Mask{};
@@ -186,18 +197,16 @@ class BestTask {
       cols_ = std::max(cols_, lanes_.cols[l]);
       similarity_[l] = call_.similarity + pair * call_.pair_stride;
       const Parameters p = parameters_of(call_, call_.parameters, pair);
-      const double gaps[] = {p.open, p.extend};
+      const double gaps[2][2] = {{p.open[ROWS], p.open[COLS]}, {p.extend[ROWS], p.extend[COLS]}};
       for (int g = 0; g < 2; ++g) {
-        if (by_position_[g]) {
-          costs_[g][l] = call_.gaps[g].costs + pair * call_.gaps[g].stride;
-        } else {
-          bad_[l] |= gaps[g] != gaps[g] ? -1 : 0;
-          cost_[g][l] = Real(clamped(gaps[g]));
+        if (by_position_[g]) costs_[g][l] = call_.gaps[g].costs + pair * call_.gaps[g].stride;
+        for (int axis = 0; axis < 2; ++axis) {
+          bad_[l] |= gaps[g][axis] != gaps[g][axis] ? -1 : 0;
+          cost_[g][axis][l] = Real(clamped(gaps[g][axis]));
         }
       }
     }
-    if (Kind::local) border_ = splat(NEVER);
-    if (!Kind::local && !by_position_[0]) border_ = empty_ = cost_[0];
+    for (int axis = 0; axis < 2; ++axis) is_free_[axis] = is_free(call_, axis);
   }
 
   void run() {
@@ -212,9 +221,24 @@ class BestTask {
   }
 
  private:
-  Vec border(Vec positions) const {
-    if (IS_COST<Kind>) return positions > splat(0) ? splat(NEVER) : splat(0);
-    return Kind::local ? border_ : border_ * positions;
+  /* The states outside the matrix, so many gap positions along an axis from its corner. */
+  void border(Vec positions, int axis, Vec *to) const {
+    std::fill_n(to, states, splat(NEVER));
+    if (Kind::local) return;
+    const Mask is_corner = positions == splat(0);
+    if (IS_COST<Kind>) {
+      to[0] = is_corner ? splat(0) : splat(NEVER);
+    } else if (is_free_[axis]) {
+      to[0] = splat(0);
+      if (states > 1) to[1] = splat(0);
+    } else if (Kind::states == 1) {
+      to[0] = cost_[0][axis] * positions;
+    } else {  // the greatest, A, R and D
+      const Vec gaps = cost_[0][axis] + cost_[1][axis] * (positions - Real(1));
+      to[0] = is_corner ? splat(0) : gaps;
+      to[1] = is_corner ? splat(0) : splat(NEVER);
+      to[2 + axis] = is_corner ? splat(NEVER) : gaps;
+    }
   }
 
   void forwards(const CellBits<Cells::bits, L> &bits) {
@@ -226,12 +250,13 @@ class BestTask {
     std::fill_n(staged_memory.data(), all_staged, splat(0));
     Cell *row = reinterpret_cast<Cell *>(row_memory.data());
     for (Int c = -1; c < cols_; ++c) {
-      const Vec outside = border(splat(Real(c + 1)));
+      Vec outside[states];
+      border(splat(Real(c + 1)), ROWS, outside);
       for (int k = 0; k < states; ++k) {
         if constexpr (L::rows_in_lanes) {
-          row[(c + 1) * states + k] = outside[0];
+          row[(c + 1) * states + k] = outside[k][0];
         } else {
-          row[(c + 1) * states + k] = outside;
+          row[(c + 1) * states + k] = outside[k];
         }
       }
     }
@@ -255,6 +280,8 @@ class BestTask {
     own.all_first = L::rows_in_lanes ? W * LANES - 1 : 0, own.all_last = cols_;
     own.turn_is_open = call_.options & ALIGNMENT_PENALIZE_TURNS;
     own.row = row, own.bits = bits;
+    own.is_free[ROWS] = is_free_[ROWS], own.is_free[COLS] = is_free_[COLS];
+    Vec in_rows[W][2];  // costs of gaps along them
     for (int w = 0; w < W; ++w) {
       Extent extent{};  // from the vector's own first step on
       Mask &number = own.lanes[w].row;
@@ -270,7 +297,11 @@ class BestTask {
       for (int l = 1; l < LANES; ++l) extent.all_last = std::min(extent.all_last, extent.last[l]);
       const Int lag = L::rows_in_lanes ? w * LANES : 0;
       own.lanes[w].first = extent.first + splat_int(lag), own.lanes[w].last = extent.last + splat_int(lag);
-      own.outside[w] = border(__builtin_convertvector(number, Vec) + Real(1));
+      border(__builtin_convertvector(number, Vec) + Real(1), COLS, own.outside[w]);
+      Mask is_last{};
+      for (int l = 0; l < LANES; ++l) is_last[l] = is_free_[ROWS] && number[l] == lanes_.rows[l] - 1 ? -1 : 0;
+      const bool forbids_turns = Kind::states > 1 && (call_.options & ALIGNMENT_RESTRICT_TURNS);
+      own.turn_back[w] = forbids_turns ? (is_last ? splat(0) : splat(NEVER)) : splat(0);
       const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
         Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;
         const Real *from[LANES];
@@ -282,14 +313,15 @@ class BestTask {
         return InSteps{to, 1};
       };
       own.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(IS_COST<Kind> ? -s : s, bad_); });
-      InSteps costs[2];
       for (int g = 0; g < 2; ++g) {
-        costs[g] = {&cost_[g], 0};
+        InSteps *to = g == 0 ? own.open[w] : own.extend[w];
+        in_rows[w][g] = is_last ? splat(0) : cost_[g][ROWS];
+        to[ROWS] = {&in_rows[w][g], 0}, to[COLS] = {&cost_[g][COLS], 0};
         if (by_position_[g]) {
-          costs[g] = stage(costs_[g], g == 1 && by_position_[0] ? 2 : 1, [&](Vec c) { return clean_gap(c, bad_); });
+          to[ROWS] = stage(costs_[g], g == 1 && by_position_[0] ? 2 : 1, [&](Vec c) { return clean_gap(c, bad_); });
+          to[COLS] = to[ROWS];
         }
       }
-      own.open[w] = costs[0], own.extend[w] = costs[1];
     }
     const Vec last = best_sweep<Kind, restricted, L, W>(own, ends_);
     if constexpr (Kind::end == End::last) {
@@ -297,7 +329,7 @@ class BestTask {
         if constexpr (L::rows_in_lanes) {
           if (i + rows == rows_) final_ = splat(last[(rows - 1) % LANES]);
         } else {
-          if (i == lanes_.rows[l] - 1) final_[l] = row[lanes_.cols[l]][l];
+          if (i == lanes_.rows[l] - 1) final_[l] = row[int64_t(lanes_.cols[l]) * states][l];
         }
       }
     }
@@ -321,7 +353,8 @@ class BestTask {
     constexpr bool is_global = Kind::end == End::last;
     constexpr Real impossible = is_global ? -std::numeric_limits<Real>::infinity() : Real(0);
     if (size.rows == 0 || size.cols == 0) {
-      const Real gaps = empty_[p] * Real(size.rows + size.cols);
+      const Parameters costs = parameters_of(call_, call_.parameters, pair);
+      const Real gaps = Real(cost_of(only_gaps(call_, size), costs));
       return gaps <= FORBIDDEN ? impossible : gaps;
     }
     const Real score = is_global ? final_[p] : ends_.worth[best];
@@ -338,9 +371,9 @@ class BestTask {
   int count_;
   Lanes lanes_{};
   const Real *similarity_[LANES], *costs_[2][LANES] = {};
-  Vec cost_[2] = {}, border_{}, empty_{}, final_{};
+  Vec cost_[2][2] = {}, final_{};  // open and extend, along the row and along the column
   BestEnds ends_{splat(NEVER), {}, {}};
-  bool by_position_[2];
+  bool by_position_[2], is_free_[2];
   Int rows_ = 0, cols_ = 0;
   Mask bad_{};
 };

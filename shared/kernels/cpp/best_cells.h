@@ -15,9 +15,9 @@ namespace alignment {
 
 constexpr Real NEVER = -std::numeric_limits<Real>::infinity();  // the worth of what does not exist
 
-/* What a step into the cells costs. `turn`: from the state of the other gap. */
+/* What a step into the cells costs, along the row and along the column. `turn`: from the state of the other gap. */
 struct StepCosts {
-  Vec open, extend, turn;
+  Vec open[2], extend[2], turn[2];
 };
 
 /* Where the way back has come to. */
@@ -36,7 +36,7 @@ struct BestCells {
   INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[1], const Vec (&up)[1],
                          Vec (&out)[1], LaneBits (&to)[bits]) {
     const Vec own = s + (Kind::local ? max_of(diagonal, splat(0)) : diagonal);
-    const Vec along_row = left[0] + costs.open, along_column = up[0] + costs.open;
+    const Vec along_row = left[0] + costs.open[ROWS], along_column = up[0] + costs.open[COLS];
     const Vec gap = max_of(along_row, along_column);
     out[0] = max_of(own, gap);
     const LaneBits matches = at_least(own, gap), from_left = at_least(along_row, along_column);
@@ -89,8 +89,8 @@ struct BestCells<SoftDtw, restricted> {
 /* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: nothing
    of the cell is worth continuing, a match starts anew; the greatest is A; else, it is R; D comes from A; else, from R;
    R comes from A; else, from R. */
-template <bool restricted>
-struct BestCells<LocalAffine, restricted> {
+template <bool local, bool restricted>
+struct BestCells<Affine<local>, restricted> {
   static constexpr int states = 4;
   static constexpr int bits = restricted ? 6 : 7;
   enum { BEST, A, R, D };
@@ -98,19 +98,20 @@ struct BestCells<LocalAffine, restricted> {
 
   INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[4], const Vec (&up)[4],
                          Vec (&out)[4], LaneBits (&to)[bits]) {
-    out[A] = s + max_of(diagonal, splat(0));
+    out[A] = s + (local ? max_of(diagonal, splat(0)) : diagonal);
 
-    const Vec opened = left[A] + costs.open;
-    Vec rest = left[R] + costs.extend;
+    const Vec opened = left[A] + costs.open[ROWS];
+    Vec rest = left[R] + costs.extend[ROWS];
     if constexpr (!restricted) {
-      const Vec turned = left[D] + costs.turn;
+      const Vec turned = left[D] + costs.turn[ROWS];
       to[R_FROM_R] = at_least(rest, turned);
       rest = max_of(rest, turned);
     }
     out[R] = max_of(opened, rest);
     to[R_FROM_A] = at_least(opened, rest);
 
-    const Vec opened_down = up[A] + costs.open, turned_down = up[R] + costs.turn, extended_down = up[D] + costs.extend;
+    const Vec opened_down = up[A] + costs.open[COLS], turned_down = up[R] + costs.turn[COLS];
+    const Vec extended_down = up[D] + costs.extend[COLS];
     const Vec rest_down = max_of(turned_down, extended_down);
     out[D] = max_of(opened_down, rest_down);
     to[D_FROM_A] = at_least(opened_down, rest_down);
@@ -118,20 +119,21 @@ struct BestCells<LocalAffine, restricted> {
 
     const Vec gap = max_of(out[R], out[D]);
     out[BEST] = max_of(out[A], gap);
-    to[STARTS] = at_least(splat(0), out[BEST]);
+    to[STARTS] = local ? at_least(splat(0), out[BEST]) : LaneBits{};
     to[BEST_IS_A] = at_least(out[A], gap);
     to[BEST_IS_R] = at_least(out[R], out[D]);
-    return diagonal + s;
+    return local ? diagonal + s : out[BEST];
   }
 
   template <class Bit, class Match>
   static void trace(Place at, const Bit &bit, const Match &match) {
-    int state = A;
+    auto greatest = [&] { return bit(at, BEST_IS_A) ? A : bit(at, BEST_IS_R) ? R : D; };
+    int state = local ? A : greatest();
     for (bool at_end = true; at.row >= 0 && at.col >= 0; at_end = false) {
       if (state == A) {
         match(at), --at.row, --at.col;
         if (at.row < 0 || at.col < 0 || (!at_end && bit(at, STARTS))) return;
-        state = bit(at, BEST_IS_A) ? A : bit(at, BEST_IS_R) ? R : D;
+        state = greatest();
       } else if (state == R) {
         state = bit(at, R_FROM_A) ? A : restricted || bit(at, R_FROM_R) ? R : D;
         --at.col;

@@ -182,13 +182,23 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       record[R::entropy(k)] = bits;
     }
 
-    if constexpr (k == 0 && apart == 0) {
-      ending = {result.m, result.e, splat(0), result.x, result.e, splat(0)};
+    if constexpr (Kind::end != End::after_match) {
+      if constexpr (k == 0) {
+        ending = {result.m, result.e, splat(0), result.x, result.e, splat(0)};
+      } else {  // in any of the states
+        const Vec top = max_of(ending.e, result.e);
+        const Vec others = scaled(ending.m, ending.e - top), own = scaled(result.m, result.e - top);
+        const Vec origin = own > others ? result.x : ending.origin;
+        if constexpr (tangents) {
+          ending.mt = scaled(ending.mt, ending.e - top) + fma(ending.origin - origin, others, own * (result.x - origin));
+        }
+        ending.m = others + own, ending.e = ending.top = top, ending.origin = origin;
+      }
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, min_of(result.e - total->e, splat(MOST_ABOVE_TOTAL)));
         Vec share = inside ? result.m * scale : splat(0);
-        record[R::end(0)] = share;
-        if constexpr (tangents) record[R::end_tangent(0)] = share * total->less(result.x);
+        record[R::end(k)] = share;
+        if constexpr (tangents) record[R::end_tangent(k)] = share * total->less(result.x);
         if constexpr (gradients) {
           *entropy = fma(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
         }
@@ -226,8 +236,10 @@ INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Fl
   up = Flows<Kind>{};
   matched = Flow{};
   if constexpr (Kind::end != End::after_match) {
-    v.of[0].v += record[R::end(0)];
-    if constexpr (tangents) v.of[0].t += record[R::end_tangent(0)];
+    unrolled<Kind::states>([&](auto k) {
+      v.of[k].v += record[R::end(k)];
+      if constexpr (tangents) v.of[k].t += record[R::end_tangent(k)];
+    });
   }
   unrolled<Kind::states>([&](auto state) {
     constexpr int k = state;

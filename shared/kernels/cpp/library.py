@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from shared.alignments import COST
 from shared.kernels.cpp.build import Absent, Target, check_compiler, compiled, forget, why_no_compiler
 from shared.kernels.heap import keep_freed_memory
 
@@ -38,10 +39,13 @@ KINDS = {
     ("needleman_wunsch", None): 3,
     ("free_gap", None): 4,
     ("soft_dtw", None): 5,
+    ("needleman_wunsch_affine", None): 6,
 }
 RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS, OPEN_BY_POSITION, EXTEND_BY_POSITION = 1, 2, 4, 8, 16
+BY_AXIS, FREE_ROWS, FREE_COLS = 32, 64, 128
 _FLAGS_BY_POSITION = {"gap": OPEN_BY_POSITION, "gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
 GAPS_BY_POSITION = OPEN_BY_POSITION | EXTEND_BY_POSITION
+_FLAGS_OF_ENDS = {COST: 0, "free": FREE_ROWS | FREE_COLS, "free_rows": FREE_ROWS, "free_cols": FREE_COLS}
 OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
 
@@ -53,6 +57,8 @@ class Call(NamedTuple):
 
 
 _POINTER = ctypes.c_void_p
+# how gaps may be given, beside one of each for a pair: what the libraries for it are called
+FORMS = ("", "by-position", "by-axis")
 # pass -> the arguments of its function in alignment.h after the packed AlignmentCall: pointers, as integers
 PASSES: dict[str, tuple[Any, ...]] = {
     "score": (_POINTER,),  # scores
@@ -76,14 +82,14 @@ class Kernel:
     tangents: Any
     best: Any
 
-    def __init__(self, dtype: str, kind: int, by_position: bool) -> None:
-        self._dtype, self._kind, self._by_position = dtype, kind, by_position
+    def __init__(self, dtype: str, kind: int, form: int) -> None:
+        self._dtype, self._kind, self._form = dtype, kind, form
 
     def __getattr__(self, name: str) -> Any:  # called only for passes that are not loaded yet
         if name not in PASSES:
             raise AttributeError(name)
-        by_position = self._by_position or name == "best"  # one library of `best` serves both: it is as fast
-        function = _kernel_of(target(self._dtype, self._kind, (name,), by_position=by_position), name)
+        form = self._form or int(name == "best")  # one library of `best` serves gaps by position too: it is as fast
+        function = _kernel_of(target(self._dtype, self._kind, (name,), form=form), name)
         setattr(self, name, function)
         return function
 
@@ -102,10 +108,10 @@ _NOT_THE_USERS = ("shared", "jax_impl", "torch_impl", "jax", "torch")
 _LIBRARIES = {kind: kind for kind in KINDS.values()} | {KINDS["free_gap", None]: KINDS["needleman_wunsch", None]}
 
 _kernels = {
-    (dtype, kind, by_position): Kernel(dtype, _LIBRARIES[kind], by_position)
+    (dtype, kind, form): Kernel(dtype, _LIBRARIES[kind], form)
     for dtype in REALS
     for kind in _LIBRARIES
-    for by_position in (False, True)
+    for form in range(len(FORMS))
 }
 _loaded: dict[str, ctypes.CDLL] = {}  # name of a build -> its library
 _failures: dict[str, str] = {}  # name of a build that failed -> why
@@ -113,9 +119,11 @@ _building = threading.RLock()
 _warned = False
 
 
-def call_of(function_name: str, options: dict[str, Any], by_position: Collection[str] = ()) -> Call:
-    """The kernel's numbers for a public function's name and options, and for the gaps that are given by position."""
-    flags = sum(_FLAGS_BY_POSITION[name] for name in by_position) if by_position else 0
+def call_of(function_name: str, options: Mapping[str, Any], gaps: Collection[str] = ()) -> Call:
+    """The kernel's numbers for a public function's name and options, and for the gaps by position or by axis."""
+    flags = _FLAGS_OF_ENDS[options.get("end_gaps", COST)]
+    for name in gaps:
+        flags |= _FLAGS_BY_POSITION.get(name, BY_AXIS)
     if options.get("restrict_turns"):
         flags |= RESTRICT_TURNS
     if options.get("penalize_turns"):
@@ -164,8 +172,8 @@ def exact_pairs() -> int:
     """The number of pairs that this process has computed with an exponent per cell, 1.4 to 5.3 times slower.
 
     These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
-    with few columns. Second derivatives with respect to gap and temperature, and soft_dtw, always use an exponent per
-    cell and are not counted. The number only grows: call this before and after some work, and subtract.
+    with few columns. Calls that never have block exponents (docs/kernels.md, "Range and accuracy") are not counted. The
+    number only grows: call this before and after some work, and subtract.
     """
     return sum(library.alignment_exact_pairs() for library in tuple(_loaded.values()))
 
@@ -175,20 +183,25 @@ def target(
     kind: int | None = None,
     passes: tuple[str, ...] = tuple(PASSES),
     flags: tuple[str, ...] = (),
-    by_position: bool = False,
+    form: int = 0,
 ) -> Target:
-    """The build target of some passes of one kind, or of all kinds, in "float32" or "float64"."""
+    """The build target of some passes of one kind, or of all kinds, in "float32" or "float64"; form: of FORMS."""
     name = f"alignment-{dtype}" if kind is None else f"alignment-{dtype}-{kind}-{'-'.join(passes)}"
     kind_flags = () if kind is None else (f"-DKIND={kind}",)
-    if by_position:
-        name, kind_flags = f"{name}-by-position", (*kind_flags, "-DBY_POSITION")
+    if form:
+        name, kind_flags = f"{name}-{FORMS[form]}", (*kind_flags, f"-D{FORMS[form].replace('-', '_').upper()}")
     sources = tuple(FOLDER / f"{name}.cpp" for name in passes)
     return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *kind_flags, *flags), objects=(COMMON,))
 
 
-def kernel(dtype: str, kind: int, by_position: bool = False) -> Kernel:
-    """The kernels for "float32" or "float64" and a kind of alignment.h; by_position: for calls with such gaps."""
-    return _kernels[dtype, kind, by_position]
+def kernel(dtype: str, kind: int, options: int = 0) -> Kernel:
+    """The kernels for "float32" or "float64", and a kind and options of alignment.h."""
+    return _kernels[dtype, kind, form_of(options)]
+
+
+def form_of(options: int) -> int:
+    """Which of FORMS the gaps of a call have."""
+    return 2 if options & BY_AXIS else int(bool(options & GAPS_BY_POSITION))
 
 
 def _kernel_of(target: Target, pass_name: str) -> Any:

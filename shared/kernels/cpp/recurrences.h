@@ -13,9 +13,9 @@
 namespace alignment {
 
 enum class From { start, diagonal, left, up };           // which cell a choice comes from
-enum class Cost { none, match, open, extend, turn, back };  // what it adds; `match` is the similarity of the cell
+// what it adds; `match` is the similarity of the cell, the last two are of gaps along the column, where these differ
+enum class Cost { none, match, open, extend, turn, back, open_down, extend_down };
 enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
-constexpr int COSTS = 6;
 
 /* Whether this library takes gaps by position, and which cost each of the two AlignmentCall.gaps is. */
 #ifdef BY_POSITION
@@ -24,6 +24,17 @@ constexpr bool POSITIONS = true;
 constexpr bool POSITIONS = false;
 #endif
 constexpr Cost GAP_COSTS[] = {Cost::open, Cost::extend};
+
+/* Whether gaps along the row and along the column have costs of their own, in this library. */
+#ifdef BY_AXIS
+constexpr bool AXES = true;
+#else
+constexpr bool AXES = false;
+#endif
+constexpr int ROWS = 0, COLS = 1;
+constexpr Cost OPEN[] = {Cost::open, AXES ? Cost::open_down : Cost::open};
+constexpr Cost EXTEND[] = {Cost::extend, AXES ? Cost::extend_down : Cost::extend};
+constexpr int COSTS = AXES ? 8 : 6;
 
 struct Choice {
   From from;
@@ -42,17 +53,19 @@ struct LocalLinear {
   static constexpr int counts[] = {4};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
                                            {From::start, 0, Cost::match},
-                                           {From::up, 0, Cost::open},
+                                           {From::up, 0, OPEN[COLS]},
                                            {From::left, 0, Cost::open}}};
   static constexpr Cost common[] = {Cost::none};  // term shared by all choices of a state
   static constexpr End end = ends;
   static constexpr bool local = true;
 };
 
-/* A ends in a match, R in a gap along the row, D in a gap along the column; back is turn, or forbidden. */
-struct LocalAffine {
+/* A ends in a match, R in a gap along the row, D in a gap along the column; back is turn, or forbidden. A local
+   alignment also starts in any cell. */
+template <bool is_local>
+struct Affine {
   static constexpr int states = 3;
-  static constexpr int counts[] = {4, 3, 3};
+  static constexpr int counts[] = {is_local ? 4 : 3, 3, 3};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::none},
                                            {From::diagonal, 1, Cost::none},
                                            {From::diagonal, 2, Cost::none},
@@ -60,20 +73,22 @@ struct LocalAffine {
                                           {{From::left, 0, Cost::open},
                                            {From::left, 1, Cost::extend},
                                            {From::left, 2, Cost::back}},
-                                          {{From::up, 0, Cost::open},
+                                          {{From::up, 0, OPEN[COLS]},
                                            {From::up, 1, Cost::turn},
-                                           {From::up, 2, Cost::extend}}};
+                                           {From::up, 2, EXTEND[COLS]}}};
   static constexpr Cost common[] = {Cost::match, Cost::none, Cost::none};
-  static constexpr End end = End::after_match;
-  static constexpr bool local = true;
+  static constexpr End end = is_local ? End::after_match : End::last;
+  static constexpr bool local = is_local;
 };
+using LocalAffine = Affine<true>;
+using GlobalAffine = Affine<false>;
 
 /* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ); outside the matrix h is the gaps from the corner */
 struct GlobalLinear {
   static constexpr int states = 1;
   static constexpr int counts[] = {3};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
-                                           {From::up, 0, Cost::open},
+                                           {From::up, 0, OPEN[COLS]},
                                            {From::left, 0, Cost::open}}};
   static constexpr Cost common[] = {Cost::none};
   static constexpr End end = End::last;
@@ -97,6 +112,16 @@ struct SoftDtw {
 template <class Kind>
 constexpr bool IS_COST = std::is_same_v<Kind, SoftDtw>;
 
+/* Whether there are kernels with block exponents. */
+template <class Kind>
+constexpr bool HAS_BLOCKS = !AXES && !IS_COST<Kind> && !std::is_same_v<Kind, GlobalAffine>;
+
+/* The state of a gap along the row, or column. */
+template <class Kind>
+constexpr int gap_state(int axis) {
+  return Kind::states > 1 ? 1 + axis : 0;
+}
+
 /* How many gaps of a kind may be given by position. */
 template <class Kind>
 constexpr int GAPS = POSITIONS ? (Kind::states > 1 ? 2 : 1) : 0;
@@ -112,7 +137,7 @@ constexpr int diagonal_choices() {
 /* The number of ways in which an alignment may end in a cell. */
 template <class Kind>
 constexpr int ends() {
-  return Kind::end == End::after_match ? diagonal_choices<Kind>() : 1;
+  return Kind::end == End::after_match ? diagonal_choices<Kind>() : Kind::states;
 }
 
 /* Choices of all states before state k. */

@@ -37,6 +37,9 @@ void with_recurrence(int32_t kind, const Use &use) {
   if constexpr (has(ALIGNMENT_SOFT_DTW)) {
     if (kind == ALIGNMENT_SOFT_DTW) return use(SoftDtw());
   }
+  if constexpr (has(ALIGNMENT_GLOBAL_AFFINE)) {
+    if (kind == ALIGNMENT_GLOBAL_AFFINE) return use(GlobalAffine());
+  }
 }
 
 inline std::atomic<int64_t> exact_pairs{0};  // of this library, in calls that could use block exponents
@@ -172,7 +175,7 @@ int32_t run(const Job &job) {
   }
   try {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
-    bool tried = !IS_COST<Kind> && call.layout == ALIGNMENT_CHOOSE &&
+    bool tried = HAS_BLOCKS<Kind> && call.layout == ALIGNMENT_CHOOSE &&
                  !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
     // border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
@@ -180,7 +183,7 @@ int32_t run(const Job &job) {
       if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
     }
     std::vector<Outcome> outcomes;
-    if constexpr (!IS_COST<Kind>) {
+    if constexpr (HAS_BLOCKS<Kind>) {
       if (tried) outcomes = solve_with_block_exponents<Kind, pass>(job);
     }
     std::vector<int64_t> remaining;
@@ -201,12 +204,15 @@ int32_t run(const Job &job) {
 /* Whether the gaps by position that the options name are there, in this library, of this kind, and in the call. */
 inline bool has_gaps(const AlignmentCall &call) {
   constexpr int both = ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION;
-  const int known = call.kind == ALIGNMENT_AFFINE ? both : has_gap(call.kind) ? ALIGNMENT_OPEN_BY_POSITION : 0;
+  const int known = is_affine(call.kind) ? both : has_gap(call.kind) ? ALIGNMENT_OPEN_BY_POSITION : 0;
   const int named = call.options & both;
   return named == 0 || (POSITIONS && (named & ~known) == 0 && call.gaps);
 }
 
 inline bool is_possible(const AlignmentCall &call) {
+  constexpr int free = ALIGNMENT_FREE_ROWS | ALIGNMENT_FREE_COLS;
+  if (bool(call.options & ALIGNMENT_BY_AXIS) != AXES || (AXES && !has_gap(call.kind))) return false;
+  if ((call.options & free) && !(AXES && is_global(call.kind))) return false;
   auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // so steps fit too
   return call.layout >= ALIGNMENT_CHOOSE && call.layout <= ALIGNMENT_ROWS && call.pairs >= 0 && is_length(call.rows) &&
          is_length(call.cols) && has_gaps(call);

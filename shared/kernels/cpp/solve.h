@@ -31,7 +31,7 @@ struct Job {
 };
 
 struct Parameters {
-  double open, extend, temperature;
+  double open[2], extend[2], temperature;  // of gaps along the row, and along the column
 };
 
 // Gaps and temperatures are clamped; invalid ones stay invalid.
@@ -42,8 +42,15 @@ inline double clamped_temperature(double t) {
 }
 
 inline bool has_gap(int kind) { return kind != ALIGNMENT_FREE_GAP && kind != ALIGNMENT_SOFT_DTW; }
+inline bool is_affine(int kind) { return kind == ALIGNMENT_AFFINE || kind == ALIGNMENT_GLOBAL_AFFINE; }
+inline bool is_global(int kind) { return kind >= ALIGNMENT_GLOBAL; }
 
-inline int parameter_count(int kind) { return kind == ALIGNMENT_AFFINE ? 3 : has_gap(kind) ? 2 : 1; }
+// How many parameters one gap is.
+constexpr int EACH = AXES ? 2 : 1;
+inline int parameter_count(int kind) { return 1 + EACH * (is_affine(kind) ? 2 : has_gap(kind)); }
+
+// Whether end gaps along an axis cost nothing.
+inline bool is_free(const AlignmentCall &call, int axis) { return AXES && (call.options & (ALIGNMENT_FREE_ROWS << axis)); }
 
 // Whether a gap is by position. gap: 0 for open, 1 for extend.
 inline bool is_by_position(const AlignmentCall &call, int gap) {
@@ -52,13 +59,16 @@ inline bool is_by_position(const AlignmentCall &call, int gap) {
 
 // A gap by position is 0 here.
 inline Parameters parameters_of(const AlignmentCall &call, const Real *values, int64_t pair) {
-  const int kind = call.kind;
-  const Real *own = values + pair * parameter_count(kind);
-  Parameters p{0, 0, own[parameter_count(kind) - 1]};
-  if (!has_gap(kind)) return p;
-  if (!is_by_position(call, 0)) p.open = own[0];
-  if (kind != ALIGNMENT_AFFINE) p.extend = p.open;
-  if (kind == ALIGNMENT_AFFINE && !is_by_position(call, 1)) p.extend = own[1];
+  const int count = parameter_count(call.kind);
+  const Real *own = values + pair * count;
+  Parameters p{};
+  p.temperature = own[count - 1];
+  for (int axis = 0; axis < 2 && has_gap(call.kind); ++axis) {
+    const int at = AXES ? axis : 0;
+    if (!is_by_position(call, 0)) p.open[axis] = own[at];
+    p.extend[axis] = p.open[axis];
+    if (is_affine(call.kind)) p.extend[axis] = is_by_position(call, 1) ? 0 : own[EACH + at];
+  }
   return p;
 }
 
@@ -73,17 +83,19 @@ inline Parameters clamped_parameters_of(const AlignmentCall &call, int64_t pair)
   Parameters p = parameters_of(call, call.parameters, pair);
   const int count = parameter_count(call.kind);
   const bool coldest = is_positive_subnormal(call.parameters[pair * count + count - 1]);
-  return {clamped(p.open), clamped(p.extend), coldest ? COLDEST : clamped_temperature(p.temperature)};
+  for (double *gap : {&p.open[0], &p.open[1], &p.extend[0], &p.extend[1]}) *gap = clamped(*gap);
+  p.temperature = coldest ? COLDEST : clamped_temperature(p.temperature);
+  return p;
 }
 
+// Derivatives of gaps that are one parameter for both axes have been added up in the first.
 inline void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
-  Real *own = values + pair * parameter_count(kind);
-  if (kind == ALIGNMENT_AFFINE) {
-    own[0] = Real(p.open), own[1] = Real(p.extend), own[2] = Real(p.temperature);
-  } else if (!has_gap(kind)) {
-    own[0] = Real(p.temperature);
-  } else {
-    own[0] = Real(p.open), own[1] = Real(p.temperature);
+  const int count = parameter_count(kind);
+  Real *own = values + pair * count;
+  own[count - 1] = Real(p.temperature);
+  for (int axis = 0; axis < EACH && has_gap(kind); ++axis) {
+    own[axis] = Real(p.open[axis]);
+    if (is_affine(kind)) own[EACH + axis] = Real(p.extend[axis]);
   }
 }
 
@@ -102,7 +114,8 @@ inline void set_cost(Value &value, int lane, double amount, double t_amount, Pas
 }
 
 inline bool is_valid(const Parameters &p) {
-  return p.temperature > 0 && p.temperature <= double(__DBL_MAX__) && p.open == p.open && p.extend == p.extend;
+  const double gaps = p.open[0] + p.open[1] + p.extend[0] + p.extend[1];  // clamped, so NaN only if one is
+  return p.temperature > 0 && p.temperature <= double(__DBL_MAX__) && gaps == gaps;
 }
 
 // One lane of the kernels' constants.
@@ -111,7 +124,7 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   Parameters p = clamped_parameters_of(call, pair), t{};
   if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
   Size size = size_of(call, pair);
-  if (!is_valid(p)) p = {0, 0, 1};  // its results become NaN
+  if (!is_valid(p)) p = {{}, {}, 1};  // its results become NaN
 
   lanes.rows[lane] = Int(size.rows);
   lanes.cols[lane] = Int(size.cols);
@@ -129,14 +142,19 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   auto set = [&](Cost cost, double amount, double t_amount) {
     set_cost(lanes.costs[int(cost)], lane, amount, t_amount, pass, p.temperature, ratio);
   };
-  set(Cost::open, p.open, t.open);
-  set(Cost::extend, p.extend, t.extend);
-  set(Cost::turn, turn_is_open ? p.open : p.extend, turn_is_open ? t.open : t.extend);
-  lanes.costs[int(Cost::back)] = lanes.costs[int(Cost::turn)];
-  lanes.gap_tangent[lane] = Real(t.open / p.temperature - (p.open / p.temperature) * ratio);
-  double bits = bits_of(p.open, p.temperature);
-  lanes.gap_whole[lane] = Real(std::nearbyint(bits));
-  lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
+  for (int axis = 0; axis < EACH; ++axis) {
+    set(OPEN[axis], p.open[axis], t.open[axis]);
+    set(EXTEND[axis], p.extend[axis], t.extend[axis]);
+    lanes.gap_tangent[axis][lane] = Real(t.extend[axis] / p.temperature - (p.extend[axis] / p.temperature) * ratio);
+    double bits = bits_of(p.extend[axis], p.temperature);
+    lanes.gap_whole[axis][lane] = Real(std::nearbyint(bits));
+    lanes.gap_part[axis][lane] = Real(bits - std::nearbyint(bits));
+  }
+  for (int axis = 0; axis < 2; ++axis) {
+    const Cost turn = axis == ROWS ? Cost::back : Cost::turn;
+    set(turn, (turn_is_open ? p.open : p.extend)[axis], (turn_is_open ? t.open : t.extend)[axis]);
+    lanes.is_free[axis] = is_free(call, axis);
+  }
 
   if constexpr (POSITIONS) {
     for (int g = 0; g < 2; ++g) {
@@ -191,19 +209,42 @@ inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols
 
 // Sums over the cells of a pair.
 struct Summed {
-  double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
-};
-
-struct Gaps {
-  double opened, extended;
+  double cost[COSTS], cost_tangent[COSTS], entropy;
 };
 
 // How many gap positions cost `open`, and how many `extend`: turns cost what the call's options say.
-inline Gaps gaps_of(const AlignmentCall &call, const double (&cost)[COSTS], double border) {
-  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
-  const double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
-  return {cost[int(Cost::open)] + border + (turn_is_open ? turns : 0),
-          cost[int(Cost::extend)] + (turn_is_open ? 0 : turns)};
+inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]) {
+  Parameters gaps{};
+  for (int axis = 0; axis < EACH; ++axis) {
+    gaps.open[axis] = cost[int(OPEN[axis])], gaps.extend[axis] = cost[int(EXTEND[axis])];
+  }
+  for (int axis = 0; axis < 2; ++axis) {
+    const double turns = cost[int(axis == ROWS ? Cost::back : Cost::turn)];
+    (call.options & ALIGNMENT_PENALIZE_TURNS ? gaps.open : gaps.extend)[AXES ? axis : 0] += turns;
+  }
+  return gaps;
+}
+
+// What so many gaps cost; none cost nothing, even if one would cost infinitely much.
+inline double cost_of(const Parameters &gaps, const Parameters &p) {
+  double sum = 0;
+  for (int axis = 0; axis < EACH; ++axis) {
+    if (gaps.open[axis] != 0) sum += gaps.open[axis] * p.open[axis];
+    if (gaps.extend[axis] != 0) sum += gaps.extend[axis] * p.extend[axis];
+  }
+  return sum;
+}
+
+// The gaps of a global pair without a cell, of which one side is empty.
+inline Parameters only_gaps(const AlignmentCall &call, const Size &size) {
+  Parameters gaps{};
+  for (int axis = 0; axis < 2 && is_global(call.kind) && has_gap(call.kind); ++axis) {
+    const double count = double(axis == ROWS ? size.cols : size.rows);
+    if (count == 0 || is_free(call, axis)) continue;
+    const int at = AXES ? axis : 0;
+    gaps.open[at] = is_affine(call.kind) ? 1 : count, gaps.extend[at] = is_affine(call.kind) ? count - 1 : 0;
+  }
+  return gaps;
 }
 
 inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight worth, bool bad, const Summed &sums) {
@@ -211,35 +252,29 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
   Parameters p = clamped_parameters_of(call, pair), t{};
   if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
   Size size = size_of(call, pair);
-  const bool is_cost = call.kind == ALIGNMENT_SOFT_DTW;
-  const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP || is_cost;
+  const bool is_cost = call.kind == ALIGNMENT_SOFT_DTW, global = is_global(call.kind);
   const bool tangents = pass == Pass::tangents;
-  const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
-  const double border = tangents ? sums.border_tangent : sums.border;
   bool invalid = bad || !is_valid(p);
   double score = 0, t_score = 0;
   Parameters d{};
 
   if (size.rows == 0 || size.cols == 0) {  // no cell: a global alignment is all gaps
-    if (global) {
-      double gaps = double(size.rows + size.cols);
-      score = gaps * p.open;
-      if (score > double(FORBIDDEN)) {
-        t_score = gaps * t.open;
-        d.open = tangents ? 0 : gaps;
-      } else {
-        score = -std::numeric_limits<double>::infinity();
-      }
+    const Parameters gaps = only_gaps(call, size);
+    score = cost_of(gaps, p);
+    if (score > double(FORBIDDEN)) {
+      t_score = cost_of(gaps, t);
+      if (!tangents) d = gaps;
+    } else {
+      score = -std::numeric_limits<double>::infinity();
     }
     invalid = !is_valid(p);
   } else if (worth.exists) {
     double value = worth.log();
     score = p.temperature * value;
     t_score = p.temperature * worth.tangent + t.temperature * value;
-    const auto [opened, extended] = gaps_of(call, cost, border);
-    d.open = opened, d.extend = extended;
+    d = gaps_of(call, tangents ? sums.cost_tangent : sums.cost);
     if (tangents) {  // the tangent of the entropy, value - marginals * similarity / T - gaps * gap / T
-      d.temperature = -(sums.entropy + d.open * (p.open / p.temperature) + d.extend * (p.extend / p.temperature));
+      d.temperature = -(sums.entropy + cost_of(d, p) / p.temperature);
     } else {
       d.temperature = LN_2 * sums.entropy;
     }
@@ -248,9 +283,9 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
   }
   if (is_cost) score = 0 - score, t_score = 0 - t_score, d.temperature = 0 - d.temperature;
   const double nan = std::nan("");
-  if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
-  if (is_by_position(call, 0)) d.open = 0;
-  if (is_by_position(call, 1)) d.extend = 0;
+  if (invalid) score = t_score = nan, d = {{nan, nan}, {nan, nan}, nan};
+  if (is_by_position(call, 0)) d.open[0] = 0;
+  if (is_by_position(call, 1)) d.extend[0] = 0;
   if (job.scores) job.scores[pair] = Real(tangents ? t_score : score);
   if (job.d_parameters) put_parameters(call.kind, job.d_parameters, pair, d);
   auto finish_matrix = [&](Real *matrices) {
@@ -308,7 +343,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     if (lanes.rows[l] > 0) cols = std::max(cols, lanes.cols[l]);
     rows = std::max(rows, lanes.rows[l]);
   }
-  if (job.call.kind == ALIGNMENT_AFFINE && (job.call.options & ALIGNMENT_RESTRICT_TURNS)) {
+  if (is_affine(job.call.kind) && (job.call.options & ALIGNMENT_RESTRICT_TURNS)) {
     lanes.costs[int(Cost::back)] = nothing();
   }
 
@@ -376,7 +411,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
 
     // forwards: the score, and the checkpoints
     for (Int c = -1; c < cols; ++c) {
-      States<Kind> states = border<Kind, first_pass>(lanes, splat(Real(c + 1)));
+      States<Kind> states = border<Kind, first_pass>(lanes, splat(Real(c + 1)), ROWS);
       Cell *to = place<Kind, first_pass>(row, c);
       for (int k = 0; k < Kind::states; ++k) {
         const Vec numbers[] = {states.of[k].m, states.of[k].e, states.of[k].x};
@@ -458,13 +493,17 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         }
       }
       // the gradient that reached the row outside: gaps along it
-      if constexpr (!Kind::local) {
+      if (!Kind::local && !IS_COST<Kind> && !lanes.is_free[ROWS]) {
         for (Int c = 0; c < cols; ++c) {
-          const Cell *flow = below + (int64_t(c) + 1) * flow_width;
-          for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
-            gathered[0].border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
-            if (tangents) gathered[0].border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);
-          }
+          const Cell *flow = below + (int64_t(c) + 1) * flow_width + gap_state<Kind>(ROWS) * (tangents ? 2 : 1);
+          auto add = [&](Cost cost, double gaps) {
+            for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
+              gathered[0].cost[int(cost)][l] += double(as_vector(flow[0])[l]) * gaps;
+              if (tangents) gathered[0].cost_tangent[int(cost)][l] += double(as_vector(flow[1])[l]) * gaps;
+            }
+          };
+          add(OPEN[ROWS], Kind::states > 1 ? 1 : double(c + 1));
+          if (Kind::states > 1) add(EXTEND[ROWS], double(c));
         }
       }
     }
@@ -480,8 +519,6 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         sums.cost_tangent[c] += part.cost_tangent[c][lane];
       }
       sums.entropy += part.entropy[lane];
-      sums.border += part.border[lane];
-      sums.border_tangent += part.border_tangent[lane];
     }
     finish_pair(job, pass, pairs[p], worth[p], bad[p], sums);
   }

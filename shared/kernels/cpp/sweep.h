@@ -34,8 +34,9 @@ struct Lanes {
   Vec scale_high, scale_low;   // log2(e) / T in two parts
   Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
   Value costs[COSTS];          // all but match
-  Vec gap_tangent;             // of the border
-  Vec gap_whole, gap_part;     // exponent and log2(fraction) of the border's gap
+  Vec gap_tangent[AXES + 1];   // of each further gap along the border
+  Vec gap_whole[AXES + 1], gap_part[AXES + 1];  // its exponent and log2(fraction)
+  bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
   Cost turn[POSITIONS ? 2 : 0];  // what turn and back cost: open or extend, or if forbidden none
 };
@@ -262,28 +263,54 @@ INLINE Value match_weight(const Lanes &lanes, Vec s, Vec t_s) {
   return x;
 }
 
-/* The states outside a global alignment, `gaps` gap positions from the corner; outside a local one is nothing. */
+/* The states outside a global alignment, `gaps` gap positions along an axis from the corner; outside a local one is
+   nothing. */
 template <class Kind, Pass pass>
-INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
+INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
   States<Kind> states;
-  if constexpr (Kind::local) {
-    for (auto &state : states.of) state = nothing();
-  } else if constexpr (IS_COST<Kind>) {
+  for (auto &state : states.of) state = nothing();
+  if constexpr (Kind::local) return states;
+  const Value begun = {splat(1), splat(0), splat(0)};
+  if constexpr (IS_COST<Kind>) {
     states.of[0] = {splat(1), gaps > splat(0) ? splat(NOTHING) : splat(0), splat(0)};
-  } else {
-    Vec whole = rounded_product(gaps, lanes.gap_part);
-    Vec part = fma(gaps, lanes.gap_part, -whole);
-    part = min_of(max_of(part, splat(-1)), splat(1));
-    Value &h = states.of[0];
-    h = {power_of_fraction(part), fma(gaps, lanes.gap_whole, whole), splat(0)};
-    if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
-    // a fraction between 1 and 2, as a cell's
-    h.e += exponent_of(h.m);
-    h.m = fraction_of(h.m);
-    // as where a block begins: the same bits whatever the blocks are
-    if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
+    return states;
+  }
+  if (lanes.is_free[axis]) {
+    states.of[0] = begun;
+    return states;
+  }
+  constexpr bool affine = Kind::states > 1;
+  const int along = AXES ? axis : 0;
+  const Vec further = affine ? gaps - Real(1) : gaps;
+  Vec whole = rounded_product(further, lanes.gap_part[along]);
+  Vec part = fma(further, lanes.gap_part[along], -whole);
+  part = min_of(max_of(part, splat(-1)), splat(1));
+  Value h = {power_of_fraction(part), fma(further, lanes.gap_whole[along], whole), splat(0)};
+  if constexpr (pass == Pass::tangents) h.x = further * lanes.gap_tangent[along];
+  if constexpr (affine) {
+    const Value &first = lanes.costs[int(OPEN[axis])];
+    h.m *= first.m, h.e += first.e;
+    if constexpr (pass == Pass::tangents) h.x += first.x;
+  }
+  // a fraction between 1 and 2, as a cell's
+  h.e += exponent_of(h.m);
+  h.m = fraction_of(h.m);
+  // as where a block begins: the same bits whatever the blocks are
+  if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
+  states.of[gap_state<Kind>(axis)] = h;
+  if constexpr (affine) {
+    const bool is_corner = gaps[0] == 0;  // of all lanes
+    if (is_corner) states.of[0] = begun, states.of[gap_state<Kind>(axis)] = nothing();
   }
   return states;
+}
+
+/* In the last row or column, steps along it cost nothing if end gaps along its axis are free. */
+INLINE void set_free(int axis, Mask is_last, const Value (&costs)[COSTS], Value (&to)[COSTS]) {
+  for (const Cost cost : {OPEN[axis], EXTEND[axis], axis == ROWS ? Cost::back : Cost::turn}) {
+    const Value &own = costs[int(cost)];
+    to[int(cost)] = {is_last ? splat(1) : own.m, is_last ? splat(0) : own.e, is_last ? splat(0) : own.x};
+  }
 }
 
 /* The costs of cells whose gaps are by position. */
@@ -345,8 +372,14 @@ INLINE void add(Ending &sum, const Ending &more) {
 
 /* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
 struct SweepSums {
-  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
+  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES];
 };
+
+INLINE Mask in_last_row(const Lanes &lanes, Vec row_numbers) {
+  Mask rows;
+  for (int l = 0; l < LANES; ++l) rows[l] = lanes.rows[l];
+  return row_numbers == __builtin_convertvector(rows, Vec) - Real(1);
+}
 
 INLINE void add_lanes(double (&total)[LANES], Vec sum) {
   for (int l = 0; l < LANES; ++l) total[l] += double(sum[l]);
@@ -360,10 +393,11 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
   constexpr int numbers = NUMBERS<pass>;
   const Int steps = L::steps(cols);
   const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
-  const States<Kind> outside = border<Kind, pass>(lanes, row_numbers + Real(1));
+  const States<Kind> outside = border<Kind, pass>(lanes, row_numbers + Real(1), COLS);
   States<Kind> left = outside, diagonal;
   Value costs[COSTS];
   for (int c = 0; c < COSTS; ++c) costs[c] = lanes.costs[c];
+  if (AXES && lanes.is_free[ROWS]) set_free(ROWS, in_last_row(lanes, row_numbers), lanes.costs, costs);
 
   auto above = [&](const States<Kind> &last, Int col) {
     States<Kind> up;
@@ -409,6 +443,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     const Vec *own_staged = staged + t * STAGED<Kind>, *own_t_staged = t_staged + t * STAGED<Kind>;
     costs[int(Cost::match)] = match_weight<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : splat(0));
     set_gaps<Kind, pass>(lanes, own_staged, own_t_staged, costs);
+    if (AXES && lanes.is_free[COLS]) set_free(COLS, extent.last == splat_int(t + 1), lanes.costs, costs);
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
                                                  recording ? records + int64_t(t) * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
@@ -455,7 +490,19 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   Flows<Kind> from_right{}, diagonal_before{}, up_before{};
   Sums sums{};
   sums.entropy = end_entropy;
-  Vec at_border = splat(0), t_at_border = splat(0);
+  const bool counts_border = !Kind::local && !IS_COST<Kind> && !lanes.is_free[COLS];
+  const Mask last_row = AXES && lanes.is_free[ROWS] ? in_last_row(lanes, row_numbers) : Mask{};
+  // gaps along the column to the left, where v has the gradients of its states
+  auto add_border = [&](const Flows<Kind> &v, Mask on_border) {
+    const Flow &own = v.of[gap_state<Kind>(COLS)];
+    const Flow arrived{on_border ? own.v : splat(0), tangents && on_border ? own.t : splat(0)};
+    auto add = [&](Cost cost, Vec gaps) {
+      sums.cost[int(cost)] += arrived.v * gaps;
+      if constexpr (tangents) sums.cost_tangent[int(cost)] += arrived.t * gaps;
+    };
+    add(OPEN[COLS], Kind::states > 1 ? splat(1) : row_numbers + Real(1));
+    if (Kind::states > 1) add(EXTEND[COLS], row_numbers);
+  };
 
   // gradients that a cell receives: from its right neighbour, and from the two below, one and two steps later
   auto incoming = [&](Int col) {
@@ -490,10 +537,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     Flows<Kind> v = incoming(L::rows_in_lanes ? t - (LANES - 1) : t), diagonal, left, up;
     if (L::rows_in_lanes && t < LANES - 1) {  // lanes that stand outside: on the border or before it
       Mask on_border = extent.first == splat_int(t + 1), inside = extent.first <= splat_int(t);
-      if constexpr (!Kind::local) {
-        at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : splat(0);
-        if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : splat(0);
-      }
+      if (counts_border) add_border(v, on_border);
       unrolled<Kind::states>([&](auto k) {
         v.of[k].v = inside ? v.of[k].v : splat(0);
         if constexpr (tangents) v.of[k].t = inside ? v.of[k].t : splat(0);
@@ -501,9 +545,19 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     }
     Flow matched;
     const Vec *record = records + int64_t(t) * Record<Kind, pass>::size;
-    Sums here{};  // of these cells, where each has gaps of its own
-    if constexpr (POSITIONS) backward<Kind, pass>(record, v, diagonal, left, up, matched, here);
-    if constexpr (!POSITIONS) backward<Kind, pass>(record, v, diagonal, left, up, matched, sums);
+    constexpr bool own_gaps = POSITIONS || AXES;
+    Sums here{};  // of these cells, where each may have gaps of its own
+    backward<Kind, pass>(record, v, diagonal, left, up, matched, own_gaps ? here : sums);
+    if constexpr (AXES) {
+      auto clear = [&](int axis, Mask is_last) {
+        for (const Cost cost : {OPEN[axis], EXTEND[axis], axis == ROWS ? Cost::back : Cost::turn}) {
+          here.cost[int(cost)] = is_last ? splat(0) : here.cost[int(cost)];
+          here.cost_tangent[int(cost)] = is_last ? splat(0) : here.cost_tangent[int(cost)];
+        }
+      };
+      if (lanes.is_free[ROWS]) clear(ROWS, last_row);
+      if (lanes.is_free[COLS]) clear(COLS, extent.last == splat_int(t + 1));
+    }
     auto replace = [&](Int at, Flow flow) {
       if constexpr (tangents) {
         Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : splat(0);
@@ -513,7 +567,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
       staged[at] = flow.v;
     };
     replace(t * STAGED<Kind>, matched);
-    if constexpr (POSITIONS && pass != Pass::marginals) {
+    if constexpr (own_gaps && pass != Pass::marginals) {
       sums.entropy += here.entropy;
       for (int c = int(Cost::open); c < COSTS; ++c) {
         sums.cost[c] += here.cost[c];
@@ -544,11 +598,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   }
   // the column outside, for the lanes whose first step was 0; the others have handled it
   const Flows<Kind> v = incoming(L::rows_in_lanes ? -LANES : -1);
-  if constexpr (!Kind::local) {
-    Mask on_border = extent.first == splat_int(0);
-    at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : splat(0);
-    if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : splat(0);
-  }
+  if (counts_border) add_border(v, extent.first == splat_int(0));
   hand_up(diagonal_before, -1);
 
   for (int c = int(Cost::open); c < COSTS; ++c) {
@@ -556,10 +606,6 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     if constexpr (tangents) add_lanes(gathered.cost_tangent[c], sums.cost_tangent[c]);
   }
   if constexpr (pass != Pass::marginals) add_lanes(gathered.entropy, sums.entropy);
-  if constexpr (!Kind::local) {
-    add_lanes(gathered.border, at_border);
-    if constexpr (tangents) add_lanes(gathered.border_tangent, t_at_border);
-  }
 }
 
 }  // namespace alignment

@@ -82,9 +82,9 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     held = held && std::abs(bits[int(cost)]) <= LARGEST_COST;
     weights.cost[int(cost)] = splat(Real(std::exp2(bits[int(cost)])));
   };
-  set(Cost::open, p.open);
-  set(Cost::extend, p.extend);
-  set(Cost::turn, turn_is_open ? p.open : p.extend);
+  set(Cost::open, p.open[ROWS]);
+  set(Cost::extend, p.extend[ROWS]);
+  set(Cost::turn, (turn_is_open ? p.open : p.extend)[ROWS]);
   if constexpr (POSITIONS) {
     weights.turn_is_open = turn_is_open, weights.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
     for (double &cost : bits) cost = 0;  // each band finds out
@@ -349,7 +349,7 @@ class Tiles {
   /* All are kept when recording: the backward sweep repeats the forward sweep block by block. */
   Int down_border_slots() const { return recording ? strips_ : border_slots_; }
 
-  double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
+  double gap_bits() const { return p_.open[ROWS] * (LOG2_E / p_.temperature); }
 
   /* The row above the matrix. */
   void begin(Down *columns, Int strip, Int vectors) const {
@@ -603,8 +603,8 @@ class Tiles {
       }
       // The expected numbers of matches and gaps have a relative error in common, from rounding along the alignments. It
       // shows, as the number of steps is known: a match leads to the next row and column, a gap to one of them.
-      if constexpr (!Kind::local) sums.border = border_gaps();
-      double gaps = sums.border;
+      if constexpr (!Kind::local) of.cost[int(Cost::open)] += border_gaps();
+      double gaps = 0;
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
@@ -614,11 +614,11 @@ class Tiles {
       const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
       if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
-      sums.border *= correction;
       // The entropy of the alignments: the logarithm of all weights less the expected logarithm of an alignment's own.
-      const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
+      const Parameters counts = gaps_of(job_.call, sums.cost);
+      const double opened = counts.open[ROWS], extended = counts.extend[ROWS];
       const double known = correction * (of.similarity + of.gaps);
-      const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
+      const double own = (known + cost_of(counts, p_)) / p_.temperature;
       const double entropy = score_weight_.log() - own;
       sums.entropy = entropy / LN_2;
       // at least one gradient that the caller gets must be far larger than this error

@@ -2,7 +2,7 @@
 
     cells           the recurrence in a cell
     pairs           the constants of a pair
-    gaps            gaps by position
+    gaps            gaps by position, by axis and outside the matrix
     tiles           loads and stores of columns
     forward         the forward kernel
     gradients       the backward kernel's steps in a cell

@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, all_choices, to_neighbours
+from shared.kernels.triton.cells import AFFINE, GLOBAL, GLOBAL_AFFINE, LOCAL_ANY, added, all_choices, to_neighbours
 from shared.kernels.triton.forward import GAPS, INPUTS, NUMBERS
-from shared.kernels.triton.gaps import costs_in, gap_rows, to_gaps
-from shared.kernels.triton.gradients import clear_outside, ends_in, parts_of_choices, store_values
+from shared.kernels.triton.gaps import costs_in, gap_rows, gaps_alone, or_free, to_border, to_gaps
+from shared.kernels.triton.gradients import clear_outside, ends_in, parts_of_choices, store_values, sums_of, with_turns
 from shared.kernels.triton.pairs import FORBIDDEN, LN_2, clamped, constants, ends_of, match_of, outside, signed, size_of
 from shared.kernels.triton.tiles import (
     chosen,
@@ -67,6 +67,7 @@ def backward_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
+    form: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     with_values: tl.constexpr,
@@ -81,7 +82,7 @@ def backward_kernel(
     (pairs,), of which those that are 0 are passed over.
     """
     real: tl.constexpr = similarity.dtype.element_ty
-    states: tl.constexpr = 3 if kind == AFFINE else 1
+    states: tl.constexpr = 3 if kind == AFFINE or kind == GLOBAL_AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
     flows: tl.constexpr = 2 * states if tangents else states
     open_by_position: tl.constexpr = gap_open is not None
@@ -91,12 +92,11 @@ def backward_kernel(
     first_gap: tl.constexpr = 2 if tangents else 1
     numbers_each: tl.constexpr = 2 if gap_tangents else 1
     # gap steps along the border cost what those of the pair do; by position they cost nothing
-    has_border: tl.constexpr = kind == GLOBAL and not open_by_position
+    has_border: tl.constexpr = (kind == GLOBAL and not open_by_position) or kind == GLOBAL_AFFINE
     turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, _valid, parameters = constants(
-        kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
-    )
+    costs, match, gap, _valid, parameters = constants(kind, penalize_turns, form, values, t_values, pair, real)
+    by_axis: tl.constexpr = len(costs[0]) > 3
     # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
     # becomes part of an address
     length, width = rows, cols
@@ -131,11 +131,10 @@ def backward_kernel(
         d_gaps = d_gaps + (d_gap_extend,)
 
     ones = tl.full([lanes], 1, real)
-    open_sum = tl.zeros([lanes], tl.float64)
-    extend_sum = tl.zeros([lanes], tl.float64)
-    turn_sum = tl.zeros([lanes], tl.float64)
-    entropy_sum = tl.zeros([lanes], tl.float64)
-    border_sum = tl.zeros([lanes], tl.float64)
+    # of opened and extended gaps and turns: of those along the row, or both axes, and by axis of those down the column
+    zeros = tl.zeros([lanes], tl.float64)
+    along_sum, down_sum = (zeros, zeros, zeros), (zeros, zeros, zeros)
+    entropy_sum, border_sum = zeros, (zeros, zeros) if kind == GLOBAL_AFFINE else (zeros,)
 
     strips = (own_rows + lanes - 1) // lanes
     for strip in range(0, strips):
@@ -154,9 +153,10 @@ def backward_kernel(
         given_rows = given_rows + gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address)
         above = plane_base + row_size * (first_row - 1)
         none = tl.zeros([lanes], real)
-        of_opened, of_extended, of_turns, of_entropy, of_border = none, none, none, none, none
+        of_along, of_down, of_entropy = (none, none, none), (none, none, none), none
+        of_border = (none, none) if kind == GLOBAL_AFFINE else (none,)
         # states: of the cell to the left, of the one above, and of the cell itself
-        left = outside(kind, tangents, none, gap)
+        left = outside(kind, tangents, none, gap, form, 1)
         up, own_cell = left, left
         # gradients: from the cell to the right, to the row above, and to the diagonal one step before
         from_right = (none,)
@@ -173,13 +173,16 @@ def backward_kernel(
             next_tiles = tiles_at(given_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
             above_cols = t0 - 1 + tl.arange(0, steps)
             # the border's states where there is no cell: of rows to the left of the matrix, of columns above it
-            left_border = outside(kind, tangents, (row + 1).to(real), gap)
+            left_border = outside(kind, tangents, (row + 1).to(real), gap, form, 1)
             gaps_above = tl.where(first_row > 0, first_row + 0 * above_cols, above_cols + 1).to(real)
-            above_border = outside(kind, tangents, gaps_above, gap)
+            above_border = outside(kind, tangents, gaps_above, gap, form, 0)
+            if kind == GLOBAL_AFFINE or by_axis:
+                to_the_left = outside(kind, tangents, gaps_above, gap, form, 1)
+                above_border = chosen(first_row > 0, to_the_left, above_border)
             is_above = (first_row > 0) & is_inside(above_cols, own_cols)
             # addresses kept for a strip save instructions, but for nine planes they need more registers than there are
             address_here, ahead = address, t0 - 2
-            if kind == AFFINE and tangents:
+            if states == 3 and tangents:
                 address_here, ahead = address + t0, -2
             lefts, aboves, belows = (), (), ()
             for n in tl.static_range(count):
@@ -212,15 +215,18 @@ def backward_kernel(
                 input_columns = in_step(given_columns, k)
                 s = signed(kind, input_columns[0])
                 of_match = match_of(s, signed(kind, input_columns[first_gap - 1]), match, tangents)
+                in_last = (row == own_rows - 1, col == own_cols - 1)
                 costs_here = costs_in(
                     open_by_position,
                     extend_by_position,
                     penalize_turns,
+                    form,
                     tangents,
                     gap_tangents,
                     costs,
                     input_columns[first_gap:],
                     match,
+                    in_last,
                 )
 
                 incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
@@ -229,7 +235,8 @@ def backward_kernel(
                 for n in tl.static_range(flows):
                     arrived = from_right[n] + incoming[n]
                     if has_border and n == flows - 1:
-                        of_border += tl.where(at_border, arrived * (row + 1).to(real), 0.0)
+                        begun = to_border(kind, form, 1, arrived, (row + 1).to(real))
+                        of_border = added(of_border, chosen(at_border, begun, (0.0, 0.0)))
                     v = v + (tl.where(is_cell, arrived, 0.0),)
 
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs_here)
@@ -239,28 +246,25 @@ def backward_kernel(
                     kind, tangents, with_values, ends, m, e, x, own_cell, total, of_entropy
                 )
                 if kind == LOCAL_ANY or kind >= GLOBAL:
-                    if tangents:
-                        v = (v[0] + end_parts[0], v[1] + t_end_parts[0])
-                    else:
-                        v = (v[0] + end_parts[0],)
+                    v = added(v, end_parts + t_end_parts)
 
                 parts, t_parts, of_entropy = parts_of_choices(
                     kind, tangents, with_values, states, m, e, x, v, end_parts, t_end_parts, of_entropy
                 )
-                to_diagonal, to_left, to_up, matched, to_costs = to_neighbours(kind, restrict_turns, parts)
+                to_diagonal, to_left, to_up, matched, to_costs = to_neighbours(kind, restrict_turns, by_axis, parts)
                 if tangents:
-                    t_diagonal, t_left, t_up, matched, to_costs = to_neighbours(kind, restrict_turns, t_parts)
+                    t_diagonal, t_left, t_up, matched, to_costs = to_neighbours(kind, restrict_turns, by_axis, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
                 if tangents and with_values:
                     # a forbidden match has no share, but may be infinite
                     of_entropy += matched * tl.maximum(s, FORBIDDEN)
-                of_opened += to_costs[0]
-                if kind == AFFINE:
-                    of_extended += to_costs[1]
-                    of_turns += to_costs[2]
+                if by_axis:  # steps that are free do not count
+                    to_costs = or_free(form, to_costs, 0, 0, in_last)
+                    of_down = added(of_down, to_costs[states:])
+                of_along = added(of_along, to_costs[:states])
                 made = (matched + poison,) + made
                 if len(d_gaps) > 0:
-                    stepped = to_gaps(kind, open_by_position, extend_by_position, penalize_turns, to_costs)
+                    stepped = to_gaps(open_by_position, extend_by_position, penalize_turns, to_costs)
                     of_gaps = ()
                     for n in tl.static_range(len(d_gaps)):
                         of_gaps = of_gaps + (stepped[n] + poison,)
@@ -297,15 +301,17 @@ def backward_kernel(
                 to = (d_gaps[n] + address)[:, None] + tl.arange(0, steps)[None, :]
                 tl.store(to + t0, tile_of(of_gap, lanes, steps), mask=is_written)
         if not open_by_position:
-            open_sum += of_opened.to(tl.float64)
+            along_sum = added(along_sum, of_along[:1])
         if not extend_by_position:
-            extend_sum += of_extended.to(tl.float64)
+            along_sum = along_sum[:1] + added(along_sum[1:], of_along[1:2])
         if not turns_by_position:
-            turn_sum += of_turns.to(tl.float64)
+            along_sum = along_sum[:2] + added(along_sum[2:], of_along[2:])
+        if by_axis:
+            down_sum = added(down_sum, of_down)
         if tangents:
             of_entropy *= match[2]
         entropy_sum += of_entropy.to(tl.float64)
-        border_sum += of_border.to(tl.float64)
+        border_sum = added(border_sum, of_border)
         # the next strip reads what this one has written
         tl.debug_barrier()
 
@@ -315,32 +321,39 @@ def backward_kernel(
     for n in tl.static_range(len(d_gaps)):
         clear_outside(d_gaps[n] + plane_base, row_size, rows, cols, kept_rows, kept_cols, lanes, steps, real)
 
-    d_open = tl.sum(open_sum + border_sum, 0)
-    d_extend = tl.sum(extend_sum, 0)
-    turns = tl.sum(turn_sum, 0)
+    if by_axis:
+        down_sum = added(down_sum, border_sum)
+    else:
+        along_sum = added(along_sum, border_sum)
+    d_along, d_down = sums_of(along_sum), sums_of(down_sum)
     entropies = tl.sum(entropy_sum, 0)
     if has_border:
         # the gradient that reached the row outside: gaps along it
-        along = tl.zeros([lanes], tl.float64)
+        above_sum = (zeros, zeros) if kind == GLOBAL_AFFINE else (zeros,)
+        flow_above: tl.constexpr = flows - 2 if kind == GLOBAL_AFFINE else flows - 1
         for c0 in range(0, own_cols, lanes):
             at = c0 + lane
             is_there = (at < own_cols) & ~is_empty
-            flow = tl.load(below_base + (flows - 1) * (cols + 1) + at + 1, mask=is_there, other=0.0)
-            along += flow.to(tl.float64) * (at + 1).to(tl.float64)
-        d_open += tl.sum(along, 0)
+            flow = tl.load(below_base + flow_above * (cols + 1) + at + 1, mask=is_there, other=0.0)
+            above_sum = added(above_sum, to_border(kind, form, 0, flow.to(tl.float64), (at + 1).to(tl.float64)))
+        d_along = added(d_along, sums_of(above_sum))
         if not tangents:  # without a cell it is all gaps
-            gaps = (full_rows + own_cols).to(tl.float64)
-            d_open = tl.where(is_empty, tl.where(gaps * parameters[0] > FORBIDDEN, gaps, 0.0), d_open)
-    if penalize_turns:
-        d_open += turns
-    else:
-        d_extend += turns
-    opened, extended, temperature = parameters[:3]
+            along, down, alone = gaps_alone(kind, form, full_rows, own_cols, parameters[0], tl.float64)
+            is_gaps = alone > FORBIDDEN
+            d_along = chosen(is_empty, chosen(is_gaps, along, (0.0, 0.0)), d_along) + d_along[len(along) :]
+            d_down = chosen(is_empty, chosen(is_gaps, down, (0.0, 0.0)), d_down) + d_down[len(along) :]
+    d_costs = with_turns(penalize_turns, d_along)
+    if by_axis:
+        d_costs = d_costs + with_turns(penalize_turns, d_down)
     if not with_values:
-        d_open, d_extend, d_temperature = 0.0 * entropies, 0.0 * entropies, 0.0 * entropies
+        d_temperature = 0.0 * entropies
+        d_costs = (d_temperature, d_temperature, d_temperature, d_temperature)[: len(d_costs)]
     elif tangents:
-        d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
+        d_temperature = entropies
+        for n in tl.static_range(len(d_costs)):
+            d_temperature += d_costs[n] * (parameters[0][n] / parameters[2])
+        d_temperature = -d_temperature
     else:
         d_temperature = entropies * LN_2
     d_temperature = signed(kind, d_temperature)
-    store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), is_asked, real)
+    store_values(kind, d_values, pair, d_costs, d_temperature, poison.to(tl.float64), is_asked, real)

@@ -8,9 +8,18 @@ Nothing is rounded but sums of two: whole numbers are exact up to the largest th
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, GLOBAL, LOCAL_ANY, LOCAL_MATCH, SOFT_DTW
-from shared.kernels.triton.gaps import gap_rows
-from shared.kernels.triton.pairs import FORBIDDEN, clamped, ends_of, parameters_of, signed, size_of
+from shared.kernels.triton.cells import AFFINE, GLOBAL, GLOBAL_AFFINE, LOCAL_ANY, LOCAL_MATCH, SOFT_DTW, dot, slice_of
+from shared.kernels.triton.gaps import gap_rows, gaps_alone, or_free
+from shared.kernels.triton.pairs import (
+    FORBIDDEN,
+    affine_border,
+    clamped,
+    ends_of,
+    gaps_at,
+    parameters_of,
+    signed,
+    size_of,
+)
 from shared.kernels.triton.tiles import chosen, columns_of, in_step, is_inside, numbers, shifted, tile_of, tiles_at
 
 # the bits of a cell of one state: it is a match; as one it is a start, or else it comes from the left
@@ -28,7 +37,7 @@ FOUND = tl.constexpr(128)
 @triton.jit
 def greatest(kind: tl.constexpr, states):
     """The best score that a match in the next cell continues."""
-    if kind == AFFINE:
+    if kind == AFFINE or kind == GLOBAL_AFFINE:
         return tl.maximum(states[0], tl.maximum(states[1], states[2]))
     else:
         return states[0]
@@ -40,14 +49,16 @@ def flag(condition, bits: tl.constexpr):
 
 
 @triton.jit
-def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, left, up, opened, extended, turned):
+def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, left, up, costs):
     """The states of some cells, what the best alignments that end in them are worth, and the cells' bits.
 
     diagonal: the greatest of the neighbour's states.
     """
     continued = diagonal + s
-    if kind == AFFINE:
-        matched = s + tl.maximum(diagonal, 0.0)
+    opened, extended, turned = costs[:3]
+    down = costs[len(costs) - 3 :]
+    if kind == AFFINE or kind == GLOBAL_AFFINE:
+        matched = s + tl.maximum(diagonal, 0.0) if kind == AFFINE else continued
         from_match, from_row = left[0] + opened, left[1] + extended
         bits = tl.zeros_like(s).to(tl.int32)
         best_gap = from_row
@@ -58,17 +69,19 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
         in_row = tl.maximum(from_match, best_gap)
         bits |= flag(from_match >= best_gap, R_FROM_A)
 
-        down_from_match, down_from_row, down_from_column = up[0] + opened, up[1] + turned, up[2] + extended
+        down_from_match, down_from_row, down_from_column = up[0] + down[0], up[1] + down[2], up[2] + down[1]
         down_rest = tl.maximum(down_from_row, down_from_column)
         in_column = tl.maximum(down_from_match, down_rest)
         bits |= flag(down_from_match >= down_rest, D_FROM_A) | flag(down_from_row >= down_from_column, D_FROM_R)
 
         gap = tl.maximum(in_row, in_column)
-        bits |= flag(tl.maximum(matched, gap) <= 0, STARTS)
+        if kind == AFFINE:
+            bits |= flag(tl.maximum(matched, gap) <= 0, STARTS)
         bits |= flag(matched >= gap, GREATEST_IS_A) | flag(in_row >= in_column, GREATEST_IS_R)
-        return (matched, in_row, in_column), continued, bits
+        ending = continued if kind == AFFINE else tl.maximum(matched, gap)
+        return (matched, in_row, in_column), ending, bits
     else:
-        along_row, along_column = left[0] + opened, up[0] + opened
+        along_row, along_column = left[0] + opened, up[0] + down[0]
         gap = tl.maximum(along_row, along_column)
         worth_here = continued
         other = along_row >= along_column
@@ -83,12 +96,15 @@ def best_step(kind: tl.constexpr, restrict_turns: tl.constexpr, s, diagonal, lef
 
 
 @triton.jit
-def border(kind: tl.constexpr, gaps, gap):
-    """The states of cells outside the matrix, `gaps` gap positions from the corner."""
+def border(kind: tl.constexpr, form: tl.constexpr, axis: tl.constexpr, gaps, costs):
+    """The states of cells outside the matrix, `gaps` gap positions from the corner: as in `outside`."""
     if kind == SOFT_DTW:
         states = (tl.where(gaps > 0, float("-inf"), 0.0 * gaps),)
     elif kind >= GLOBAL:
-        states = (gaps * gap,)
+        counts = gaps_at(kind, form, axis, gaps)
+        states = (dot(counts, slice_of(costs, axis if len(costs) > 2 else 0, 2)),)
+        if kind == GLOBAL_AFFINE:
+            states = affine_border(axis, counts[0] > 0, states[0], tl.zeros_like(gaps) + float("-inf"))
     else:
         never = tl.zeros_like(gaps) + float("-inf")
         states = (never,)
@@ -110,7 +126,7 @@ def walk(kind: tl.constexpr, restrict_turns: tl.constexpr, cells, row_size, i, j
     while going:
         cell = cells + (row_size * i + j)
         bits = tl.load(cell).to(tl.int32)
-        if kind == AFFINE:
+        if kind == AFFINE or kind == GLOBAL_AFFINE:
             is_over = (state == GREATEST) & ((bits & STARTS) != 0)
             row_or_column = tl.where((bits & GREATEST_IS_R) != 0, R, D)
             greatest_state = tl.where((bits & GREATEST_IS_A) != 0, A, row_or_column)
@@ -177,18 +193,21 @@ def best_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
+    form: tl.constexpr,
     has_lengths: tl.constexpr,
     lanes: tl.constexpr,
     steps: tl.constexpr,
 ):
     """Scores, and matches as bytes of 0 or 1. last_row (states, pairs, cols): what a strip passes to the next."""
     real: tl.constexpr = similarity.dtype.element_ty
-    states: tl.constexpr = 3 if kind == AFFINE else 1
+    states: tl.constexpr = 3 if kind == AFFINE or kind == GLOBAL_AFFINE else 1
     open_by_position: tl.constexpr = gap_open is not None
     extend_by_position: tl.constexpr = gap_extend is not None
     pair = tl.program_id(0).to(tl.int64)
-    opened, extended, _temperature = parameters_of(kind, open_by_position, extend_by_position, values, pair)
-    opened, extended = clamped(opened).to(real), clamped(extended).to(real)
+    own = parameters_of(kind, form, values, pair)
+    costs = ()
+    for n in tl.static_range(len(own) - 1):
+        costs = costs + (clamped(own[n]).to(real),)
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
@@ -215,16 +234,16 @@ def best_kernel(
         last_widths = tl.where(lane == lanes - 1, widths, 0)
         given_rows = (similarity + pair * pair_stride + (row.to(tl.int64) * row_stride - lane),)
         given_rows = given_rows + gap_rows(gap_open, None, gap_extend, None, matrix + row_size * row - lane)
-        before = border(kind, (row + 1).to(real), opened)
+        before = border(kind, form, 1, (row + 1).to(real), costs)
         left = before
-        diagonal = greatest(kind, border(kind, row.to(real), opened))
+        diagonal = greatest(kind, border(kind, form, 1, row.to(real), costs))
         in_all = own_cols + tl.minimum(own_rows - first_row, lanes) - 1
         next_tiles = tiles_at(given_rows, 0, -lane, widths, zeros, steps)
         for t0 in range(0, in_all, steps):
             given_columns = columns_of(next_tiles, lanes, steps)
             next_tiles = tiles_at(given_rows, t0 + steps, t0 - lane + steps, widths, zeros, steps)
             above_cols = t0 + tl.arange(0, steps)
-            outside = border(kind, (above_cols + 1).to(real), opened)
+            outside = border(kind, form, 0, (above_cols + 1).to(real), costs)
             is_above = (first_row > 0) & (above_cols < own_cols)
             rows_above = ()
             for n in tl.static_range(states):
@@ -239,17 +258,18 @@ def best_kernel(
                 # outside the cells 0 is given
                 bad = bad | ~(raw < float("inf"))
                 s = tl.where(raw > FORBIDDEN, raw, float("-inf"))
-                open_here, extend_here = opened, extended
+                open_here, extend_here = costs[0], costs[1]
                 if open_by_position:
                     open_here = clamped(input_columns[1])
                     bad = bad | (input_columns[1] != input_columns[1])
                 if extend_by_position:
                     extend_here = clamped(input_columns[len(input_columns) - 1])
                     bad = bad | (input_columns[len(input_columns) - 1] != input_columns[len(input_columns) - 1])
-                turn_here = open_here if penalize_turns else extend_here
-                new, ending, bits = best_step(
-                    kind, restrict_turns, s, diagonal, left, up, open_here, extend_here, turn_here
-                )
+                costs_here = (open_here, extend_here, open_here if penalize_turns else extend_here)
+                if len(costs) > 2:
+                    costs_here = costs_here + costs[2:] + (costs[2] if penalize_turns else costs[3],)
+                    costs_here = or_free(form, costs_here, 0, float("-inf"), (row == own_rows - 1, col == own_cols - 1))
+                new, ending, bits = best_step(kind, restrict_turns, s, diagonal, left, up, costs_here)
                 is_better = is_inside(col - first_end, end_widths) & (ending > worth)
                 worth = tl.where(is_better, ending, worth)
                 end_row, end_col = tl.where(is_better, row, end_row), tl.where(is_better, col, end_col)
@@ -268,14 +288,17 @@ def best_kernel(
         tl.debug_barrier()
 
     top = tl.max(worth, 0)
-    is_bad = (tl.max(bad.to(tl.int32), 0) > 0) | (opened != opened) | (extended != extended)
+    is_bad = tl.max(bad.to(tl.int32), 0) > 0
+    for n in tl.static_range(len(costs)):
+        is_bad = is_bad | (costs[n] != costs[n])
     # an alignment that needs a forbidden gap is none
     exists = top > FORBIDDEN
     is_top = worth == top
     first = tl.min(tl.where(is_top, end_row, rows), 0)
     score = tl.where(exists, top, 0.0)
     if kind >= GLOBAL:  # without a cell it is all gaps
-        score = tl.where(is_empty, opened * (full_rows + own_cols).to(real), top)
+        _along, _down, alone = gaps_alone(kind, form, full_rows, own_cols, costs, real)
+        score = tl.where(is_empty, alone, top)
         score = signed(kind, tl.where(score > FORBIDDEN, score, float("-inf")))
     tl.store(scores + pair, tl.where(is_bad, float("nan"), score))
     tl.store(ends + pair * 2, first)

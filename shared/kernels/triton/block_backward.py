@@ -164,9 +164,7 @@ def block_backward_kernel(
     all_numbers: tl.constexpr = 2 * numbers if tangents else numbers
     real: tl.constexpr = similarity.dtype.element_ty
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, border, _valid, _parameters = constants(
-        kind, penalize_turns, False, False, values, values, pair, real
-    )
+    costs, match, border, _valid, _parameters = constants(kind, penalize_turns, 0, values, values, pair, real)
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
@@ -528,5 +526,5 @@ def block_backward_kernel(
     if is_bad:
         tl.store(flags + pair, 1)
     none = (pair * 0).to(real)
-    store_values(kind, d_values, pair, none, none, none, none, pair >= 0, real)
+    store_values(kind, d_values, pair, (none, none), none, none, pair >= 0, real)
     clear_outside(out, out_row, rows, cols, all_rows, all_cols, lanes, 8, real)

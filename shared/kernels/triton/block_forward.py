@@ -110,7 +110,7 @@ def block_forward_kernel(
     all_numbers: tl.constexpr = 2 * numbers if tangents else numbers
     real: tl.constexpr = similarity.dtype.element_ty
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, border, valid, parameters = constants(kind, penalize_turns, False, False, values, values, pair, real)
+    costs, match, border, valid, parameters = constants(kind, penalize_turns, 0, values, values, pair, real)
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)

@@ -5,7 +5,8 @@ does not overflow or vanish at any temperature, and rounding does not accumulate
 of weights, an addition a product; the part of the sum that is due to a choice is its share. The tangent of a state is
 that of value / T, in natural units: the mean of its choices' tangents, weighted by their shares.
 
-A neighbour's states are a tuple, and so are the costs: (open, extend, turn), of which a linear gap is the first.
+A neighbour's states are a tuple, and so are the costs: (open, extend, turn), of which a linear gap is the first. By
+axis there are six: of gaps along the row, then down the column.
 tests/test_cuda_without_a_gpu.py checks that the choices agree with shared/alignments.py. Source of the recurrences:
 Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 """
@@ -20,7 +21,8 @@ AFFINE = tl.constexpr(2)
 GLOBAL = tl.constexpr(3)
 FREE_GAP = tl.constexpr(4)
 SOFT_DTW = tl.constexpr(5)
-# those from GLOBAL on are global alignments, those from FREE_GAP on have no gap parameter
+GLOBAL_AFFINE = tl.constexpr(6)
+# those from GLOBAL on are global alignments
 
 
 @triton.jit
@@ -36,18 +38,20 @@ def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.conste
     Those from the diagonal come first; a start is the last one.
     """
     gap = costs[0]
-    if kind == AFFINE:
-        extend, turn = costs[1], costs[2]
-        match = (plus(diagonal[0], s, product), plus(diagonal[1], s, product), plus(diagonal[2], s, product), s)
-        in_row = (plus(left[0], gap, product), plus(left[1], extend, product))
+    down = costs[len(costs) - 3 :]
+    if kind == AFFINE or kind == GLOBAL_AFFINE:
+        match = (plus(diagonal[0], s, product), plus(diagonal[1], s, product), plus(diagonal[2], s, product))
+        if kind == AFFINE:
+            match = match + (s,)
+        in_row = (plus(left[0], gap, product), plus(left[1], costs[1], product))
         if not restrict_turns:
-            in_row = in_row + (plus(left[2], turn, product),)
-        in_column = (plus(up[0], gap, product), plus(up[1], turn, product), plus(up[2], extend, product))
+            in_row = in_row + (plus(left[2], costs[2], product),)
+        in_column = (plus(up[0], down[0], product), plus(up[1], down[2], product), plus(up[2], down[1], product))
         return match, in_row, in_column
     else:
+        gaps = (plus(up[0], down[0], product), plus(left[0], gap, product))
         if kind == SOFT_DTW:
-            gap = s
-        gaps = (plus(up[0], gap, product), plus(left[0], gap, product))
+            gaps = (plus(up[0], s, product), plus(left[0], s, product))
         if kind == LOCAL_ANY or kind == LOCAL_MATCH:
             return ((plus(diagonal[0], s, product),) + gaps + (s,),)
         else:
@@ -55,19 +59,21 @@ def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.conste
 
 
 @triton.jit
-def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
+def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, by_axis: tl.constexpr, parts):
     """Gradients with respect to the states of three neighbours, the match and the costs, from those of the choices.
 
     parts: for each state, for each of its choices, d score / d choice.
     """
     match = parts[0]
-    if kind == AFFINE:
+    if kind == AFFINE or kind == GLOBAL_AFFINE:
         in_row, in_column = parts[1], parts[2]
-        matched = (match[0] + match[1]) + (match[2] + match[3])
+        matched = (match[0] + match[1]) + (match[2] + match[3] if kind == AFFINE else match[2])
         to_left, turns = (in_row[0], in_row[1], tl.zeros_like(in_row[0])), in_column[1]
         if not restrict_turns:
             to_left, turns = in_row, turns + in_row[2]
         to_costs = (in_row[0] + in_column[0], in_row[1] + in_column[2], turns)
+        if by_axis:
+            to_costs = to_left + (in_column[0], in_column[2], in_column[1])
         return match[:3], to_left, in_column, matched, to_costs
     else:
         matched = match[0]
@@ -75,7 +81,8 @@ def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
             matched += match[3]
         if kind == SOFT_DTW:
             matched += match[1] + match[2]
-        return match[:1], match[2:3], match[1:2], matched, (match[1] + match[2],)
+        to_costs = (match[2], match[1]) if by_axis else (match[1] + match[2],)
+        return match[:1], match[2:3], match[1:2], matched, to_costs
 
 
 @triton.jit
@@ -138,9 +145,18 @@ def less(values, amount):
 def dot(weights, values):
     """Sum of products of two tuples of vectors."""
     total = weights[0] * values[0]
-    for k in tl.static_range(1, len(values)):
+    for k in tl.static_range(1, len(weights)):
         total += weights[k] * values[k]
     return total
+
+
+@triton.jit
+def added(values, others):
+    """The sums of two tuples of vectors; the first may be longer."""
+    sums = ()
+    for k in tl.static_range(len(values)):
+        sums = sums + (values[k] + others[k].to(values[k].dtype) if k < len(others) else values[k],)
+    return sums
 
 
 @triton.jit

@@ -6,6 +6,7 @@ import triton.language as tl
 from shared.kernels.triton.cells import (
     AFFINE,
     GLOBAL,
+    GLOBAL_AFFINE,
     LOCAL_MATCH,
     all_choices,
     at_highest,
@@ -19,7 +20,7 @@ from shared.kernels.triton.cells import (
     smooth_maximum,
     summed,
 )
-from shared.kernels.triton.gaps import costs_in, gap_rows
+from shared.kernels.triton.gaps import costs_in, gap_rows, gaps_alone
 from shared.kernels.triton.pairs import (
     FORBIDDEN,
     LN_2,
@@ -80,6 +81,7 @@ def forward_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
+    form: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     keep: tl.constexpr,
@@ -91,10 +93,10 @@ def forward_kernel(
     matrices of gaps by position those that are not needed are None. flags: None, or (pairs,), of which those that are 0
     are passed over."""
     real: tl.constexpr = similarity.dtype.element_ty
-    states: tl.constexpr = 3 if kind == AFFINE else 1
+    states: tl.constexpr = 3 if kind == AFFINE or kind == GLOBAL_AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
     # of the last lane's row alone, three states' tiles cost more than one number after the other
-    by_tiles: tl.constexpr = keep or kind != AFFINE
+    by_tiles: tl.constexpr = keep or states == 1
     open_by_position: tl.constexpr = gap_open is not None
     extend_by_position: tl.constexpr = gap_extend is not None
     gap_tangents: tl.constexpr = t_gap_open is not None or t_gap_extend is not None
@@ -102,9 +104,7 @@ def forward_kernel(
     first_gap: tl.constexpr = 2 if tangents else 1
     numbers_each: tl.constexpr = 2 if gap_tangents else 1
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, valid, parameters = constants(
-        kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
-    )
+    costs, match, gap, valid, parameters = constants(kind, penalize_turns, form, values, t_values, pair, real)
     # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
     # becomes part of an address
     length, width = rows, cols
@@ -151,16 +151,16 @@ def forward_kernel(
         # of one row the last lane's address, for all lanes: one number
         address = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base
-        before = outside(kind, tangents, (row + 1).to(real), gap)
+        before = outside(kind, tangents, (row + 1).to(real), gap, form, 1)
         last = before
-        diagonal = outside(kind, tangents, row.to(real), gap)
+        diagonal = outside(kind, tangents, row.to(real), gap, form, 1)
         in_all = own_cols + tl.minimum(own_rows - first_row, lanes) - 1
         next_tiles = tiles_at(given_rows, 0, -lane, widths, ones, steps)
         for t0 in range(0, in_all, steps):
             given_columns = columns_of(next_tiles, lanes, steps)
             next_tiles = tiles_at(given_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
             above_cols = t0 + tl.arange(0, steps)
-            border = outside(kind, tangents, (above_cols + 1).to(real), gap)
+            border = outside(kind, tangents, (above_cols + 1).to(real), gap, form, 0)
             is_above = (first_row > 0) & (above_cols < own_cols)
             rows_above = ()
             for n in tl.static_range(count):
@@ -185,11 +185,13 @@ def forward_kernel(
                     open_by_position,
                     extend_by_position,
                     penalize_turns,
+                    form,
                     tangents,
                     gap_tangents,
                     costs,
                     input_columns[first_gap:],
                     match,
+                    (row == own_rows - 1, col == own_cols - 1),
                 )
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs_here)
                 if kind == AFFINE:
@@ -215,13 +217,20 @@ def forward_kernel(
                     new_m, new_e = new_m + (state_m,), new_e + (state_e,)
                     if tangents:
                         new_x = new_x + (dot(shares(m[n], e[n]), x[n]),)
+                ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind == LOCAL_MATCH:
                     end_m, end_e, end_x = m[0][0], e[0][0], x[0][0]
+                elif kind == GLOBAL_AFFINE:
+                    end_m, end_e = smooth_maximum(new_m, new_e)
+                    end_x = end_m
+                    if tangents:
+                        weights = shares(new_m, new_e)
+                        away, end_x = from_best(weights, new_x)
+                        t_total = tl.where(ends, dot(weights, away), t_total)
                 elif kind != AFFINE:
                     end_m, end_e, end_x = new_m[0], new_e[0], new_m[0]
                     if tangents:
                         end_x = new_x[0]
-                ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind >= GLOBAL:
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)
@@ -269,6 +278,9 @@ def forward_kernel(
         # the next strip reads what this one has written
         tl.debug_barrier()
 
+    if kind == GLOBAL_AFFINE:  # so that it is the same with any number of steps
+        total, top = normalized(total, top)
+        t_total *= total
     highest_top = tl.max(top, 0)
     scales = tl.exp2(top - highest_top)
     own_total = total * scales
@@ -277,7 +289,7 @@ def forward_kernel(
     # an alignment with a forbidden match scores less than any without
     exists = (highest_top > -MOST / 2) & ~is_empty
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
-    opened, _extended, temperature, t_opened, t_temperature = parameters
+    gaps, t_gaps, temperature, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
     exists = exists & (temperature * worth > FORBIDDEN)  # nor is one that needs a forbidden gap an alignment
     tangent = t_whole / tl.sum(own_total.to(tl.float64), 0)
@@ -286,10 +298,12 @@ def forward_kernel(
     else:
         score = temperature * worth
     if kind >= GLOBAL:  # without a cell it is all gaps
-        gaps = (full_rows + own_cols).to(tl.float64)
         score = tl.where(exists, score, 0.0 if tangents else float("-inf"))
-        is_gaps = is_empty & (gaps * opened > FORBIDDEN)
-        score = tl.where(is_gaps, gaps * (t_opened if tangents else opened), score)
+        _along, _down, alone = gaps_alone(kind, form, full_rows, own_cols, gaps, tl.float64)
+        is_gaps = is_empty & (alone > FORBIDDEN)
+        if tangents:
+            _along, _down, alone = gaps_alone(kind, form, full_rows, own_cols, t_gaps, tl.float64)
+        score = tl.where(is_gaps, alone, score)
         score = signed(kind, score)
     else:
         score = tl.where(exists, score, 0.0)

@@ -1,13 +1,14 @@
-"""Gaps by position, in Triton: what a gap step into a cell costs, and the gradients with respect to that.
+"""Gaps by position, by axis and outside the matrix, in Triton: what they cost, and the gradients with respect to that.
 
-They are matrices like the similarity, read and turned into weights as it is. Along the border gaps then cost nothing.
+By position they are matrices like the similarity, read and turned into weights as it is. Along the border gaps then
+cost nothing.
 """
 
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE
-from shared.kernels.triton.pairs import MOST, bits_beyond, clamped, whole_number
+from shared.kernels.triton.cells import dot
+from shared.kernels.triton.pairs import FREE_ROWS, LAST_TURN, MOST, NOTHING, bits_beyond, clamped, gaps_at, whole_number
 
 
 @triton.jit
@@ -45,15 +46,17 @@ def costs_in(
     open_by_position: tl.constexpr,
     extend_by_position: tl.constexpr,
     penalize_turns: tl.constexpr,
+    form: tl.constexpr,
     tangents: tl.constexpr,
     gap_tangents: tl.constexpr,
     costs,
     gaps,
     match,
+    in_last,
 ):
     """The costs in some cells: the pair's, or of a gap by position the cells'.
 
-    gaps: of each gap by position its values in the cells, then their tangents, if there are any.
+    gaps: of each gap by position its values in the cells, then their tangents, if there are any. in_last: see or_free.
     """
     if open_by_position or extend_by_position:
         last: tl.constexpr = 1 if gap_tangents else 0
@@ -69,13 +72,54 @@ def costs_in(
             (opened[1], extended[1], turn[1]),
             (opened[2], extended[2], turn[2]),
         )
+    elif len(costs[0]) > 3:
+        m, e, x = costs
+        return or_free(form, m, 1, 1, in_last), or_free(form, e, 0, NOTHING, in_last), or_free(form, x, 0, 0, in_last)
     else:
         return costs
 
 
 @triton.jit
+def or_free(form: tl.constexpr, values, free: tl.constexpr, never: tl.constexpr, in_last):
+    """Numbers of gap steps by axis, `free` where they are, `never` where there are none.
+
+    in_last: whether a cell is in the last row, and column.
+    """
+    half: tl.constexpr = len(values) // 2
+    changed = ()
+    for k in tl.static_range(len(values)):
+        value = values[k]
+        if LAST_TURN & form and k == 2:
+            value = never
+        if (FREE_ROWS << k // half) & form:
+            value = tl.where(in_last[k // half], free, value)
+        changed = changed + (value,)
+    return changed
+
+
+@triton.jit
+def gaps_alone(kind: tl.constexpr, form: tl.constexpr, rows, cols, costs, real: tl.constexpr):
+    """gaps_at of a pair without a cell, by axis of both axes, else twice the same; and what they add up to."""
+    if len(costs) > 2:
+        along, down = gaps_at(kind, form, 0, cols.to(real)), gaps_at(kind, form, 1, rows.to(real))
+        return along, down, dot(along, costs[:2]) + dot(down, costs[2:])
+    else:
+        along = gaps_at(kind, form, 0, (rows + cols).to(real))
+        return along, along, dot(along, costs)
+
+
+@triton.jit
+def to_border(kind: tl.constexpr, form: tl.constexpr, axis: tl.constexpr, flow, gaps):
+    """The gradients with respect to gaps_at, from those with respect to states so many gaps from the corner."""
+    counts = gaps_at(kind, form, axis, gaps)
+    if len(counts) == 2:
+        return flow * counts[0], flow * counts[1]
+    else:
+        return (flow * counts[0],)
+
+
+@triton.jit
 def to_gaps(
-    kind: tl.constexpr,
     open_by_position: tl.constexpr,
     extend_by_position: tl.constexpr,
     penalize_turns: tl.constexpr,
@@ -85,7 +129,7 @@ def to_gaps(
     parts = ()
     if open_by_position:
         opened = to_costs[0]
-        if kind == AFFINE and penalize_turns:
+        if len(to_costs) == 3 and penalize_turns:
             opened += to_costs[2]
         parts = parts + (opened,)
     if extend_by_position:

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, LOCAL_MATCH, dot, entropy, from_best, shares
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL_AFFINE, LOCAL_MATCH, dot, entropy, from_best, shares
 
 
 @triton.jit
@@ -30,7 +30,8 @@ def ends_in(
     elif kind == LOCAL_MATCH:
         end_m, end_e, end_x = m[0][:1], e[0][:1], x[0][:1]
     else:
-        end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
+        states: tl.constexpr = len(own_cell) // (3 if tangents else 2)
+        end_m, end_e, end_x = own_cell[:states], own_cell[states : 2 * states], own_cell[2 * states :]
     end_parts, t_end_parts = (), ()
     for c in tl.static_range(len(end_m)):
         # at most the whole score; its exponent need not be, where its fraction is not normalized
@@ -90,6 +91,24 @@ def parts_of_choices(
 
 
 @triton.jit
+def sums_of(values):
+    """The sum of each of a tuple of vectors."""
+    sums = ()
+    for k in tl.static_range(len(values)):
+        sums = sums + (tl.sum(values[k], 0),)
+    return sums
+
+
+@triton.jit
+def with_turns(penalize_turns: tl.constexpr, d_costs):
+    """The gradients of opened and extended gaps, with those of turns, which come last."""
+    if penalize_turns:
+        return d_costs[0] + d_costs[2], d_costs[1]
+    else:
+        return d_costs[0], d_costs[1] + d_costs[2]
+
+
+@triton.jit
 def clear_outside(
     matrix, row_size, rows, cols, own_rows, own_cols, lanes: tl.constexpr, steps: tl.constexpr, real: tl.constexpr
 ):
@@ -107,16 +126,14 @@ def clear_outside(
 
 
 @triton.jit
-def store_values(
-    kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, is_asked, real: tl.constexpr
-):
-    """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0."""
-    if kind == AFFINE:
-        tl.store(d_values + pair * 3, (d_open + bad).to(real), mask=is_asked)
-        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real), mask=is_asked)
-        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real), mask=is_asked)
-    elif kind >= FREE_GAP:
-        tl.store(d_values + pair, (d_temperature + bad).to(real), mask=is_asked)
-    else:
-        tl.store(d_values + pair * 2, (d_open + bad).to(real), mask=is_asked)
-        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real), mask=is_asked)
+def store_values(kind: tl.constexpr, d_values, pair, d_costs, d_temperature, bad, is_asked, real: tl.constexpr):
+    """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0.
+
+    d_costs: of opened and extended gaps, by axis of those along the row and then down the column.
+    """
+    each: tl.constexpr = 2 if kind == AFFINE or kind == GLOBAL_AFFINE else 0 if kind >= FREE_GAP else 1
+    ways: tl.constexpr = len(d_costs) // 2
+    of_pair = d_values + pair * (each * ways + 1)
+    for n in tl.static_range(each * ways):
+        tl.store(of_pair + n, (d_costs[n % ways * 2 + n // ways] + bad).to(real), mask=is_asked)
+    tl.store(of_pair + each * ways, (d_temperature + bad).to(real), mask=is_asked)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, SOFT_DTW
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, GLOBAL_AFFINE, LOCAL_ANY, SOFT_DTW, slice_of
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -19,29 +19,29 @@ MOST = tl.constexpr(1e29)
 MAGIC, MAGIC_WIDE = tl.constexpr(1.5 * 2.0**24), tl.constexpr(1.5 * 2.0**53)
 # the exponent of a weight of 0
 NOTHING = tl.constexpr(-1e30)
+# the flags of `form`, how gaps are given: by position, opened or extended ones; by axis, and then free along the last
+# row or, the next bit, the last column; and whether gaps along a row follow ones down a column in the last row alone
+OPEN_BY_POSITION, EXTEND_BY_POSITION, BY_AXIS = tl.constexpr(8), tl.constexpr(16), tl.constexpr(32)
+FREE_ROWS, LAST_TURN = tl.constexpr(64), tl.constexpr(1)
 
 
 @triton.jit
-def parameters_of(kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_position: tl.constexpr, values, pair):
-    """open, extend and temperature in float64. A gap that the pair has not, being by position, is 0."""
-    if kind == AFFINE:
-        of_pair = values + pair * 3
-        a, b, c = tl.load(of_pair), tl.load(of_pair + 1), tl.load(of_pair + 2)
-        opened, extended, temperature = a.to(tl.float64), b.to(tl.float64), c.to(tl.float64)
-        if open_by_position:
-            opened = temperature * 0
-        if extend_by_position:
-            extended = temperature * 0
-        return opened, extended, temperature
-    elif kind >= FREE_GAP:
-        temperature = tl.load(values + pair).to(tl.float64)
-        return temperature * 0, temperature * 0, temperature
-    elif open_by_position:
-        temperature = tl.load(values + pair * 2 + 1).to(tl.float64)
-        return temperature * 0, temperature * 0, temperature
-    else:
-        gap = tl.load(values + pair * 2).to(tl.float64)
-        return gap, gap, tl.load(values + pair * 2 + 1).to(tl.float64)
+def parameters_of(kind: tl.constexpr, form: tl.constexpr, values, pair):
+    """open and extend, by axis both of each, and temperature in float64. A gap that is none of the pair's is 0."""
+    each: tl.constexpr = 2 if kind == AFFINE or kind == GLOBAL_AFFINE else 0 if kind >= FREE_GAP else 1
+    ways: tl.constexpr = 2 if BY_AXIS & form else 1
+    of_pair = values + pair * (each * ways + 1)
+    costs = ()
+    for axis in tl.static_range(ways):
+        opened = tl.load(of_pair + axis)
+        extended = tl.load(of_pair + ways + axis) if each == 2 else opened
+        costs = costs + (opened.to(tl.float64), extended.to(tl.float64))
+    temperature = tl.load(of_pair + each * ways).to(tl.float64)
+    if OPEN_BY_POSITION & form or each == 0:
+        costs = (temperature * 0, costs[1] if each == 2 else temperature * 0)
+    if EXTEND_BY_POSITION & form:
+        costs = (costs[0], temperature * 0)
+    return costs + (temperature,)
 
 
 @triton.jit
@@ -56,19 +56,10 @@ def bits_of(amount, temperature):
 
 
 @triton.jit
-def constants(
-    kind: tl.constexpr,
-    penalize_turns: tl.constexpr,
-    open_by_position: tl.constexpr,
-    extend_by_position: tl.constexpr,
-    values,
-    t_values,
-    pair,
-    real: tl.constexpr,
-):
+def constants_along(penalize_turns: tl.constexpr, own, t_own, real: tl.constexpr):
     """The constants that follow from a pair's parameters, and the parameters themselves in float64."""
-    opened, extended, temperature = parameters_of(kind, open_by_position, extend_by_position, values, pair)
-    t_opened, t_extended, t_temperature = parameters_of(kind, open_by_position, extend_by_position, t_values, pair)
+    opened, extended, temperature = own
+    t_opened, t_extended, t_temperature = t_own
     opened, extended = clamped(opened), clamped(extended)
     valid = (temperature > 0) & (temperature < float("inf")) & (opened == opened) & (extended == extended)
     temperature = tl.where(valid, tl.minimum(tl.maximum(temperature, COLDEST), HOTTEST), 1.0)
@@ -91,9 +82,39 @@ def constants(
     # infinity times a similarity of 0 would be NaN
     slope = tl.minimum(tl.maximum(ratio / temperature, -1e38), 1e38)
     match = (high, low.to(real), (1 / temperature).to(real), slope.to(real), lowest.to(real))
-    gap = (open_e.to(real), open_part.to(real), t_open)
-    parameters = (opened, extended, temperature, t_opened, t_temperature)
+    gap = (open_e.to(real), open_part.to(real), t_open, exponents[1], (extend_bits - extend_e).to(real), t_extend)
+    parameters = ((opened, extended), (t_opened, t_extended), temperature, t_temperature)
     return costs, match, gap, valid, parameters
+
+
+@triton.jit
+def constants(
+    kind: tl.constexpr, penalize_turns: tl.constexpr, form: tl.constexpr, values, t_values, pair, real: tl.constexpr
+):
+    """Those of constants_along; by axis all that is of gaps twice: along the row, then down the column."""
+    own, t_own = parameters_of(kind, form, values, pair), parameters_of(kind, form, t_values, pair)
+    last: tl.constexpr = len(own) - 1
+    along = constants_along(penalize_turns, own[:2] + own[last:], t_own[:2] + t_own[last:], real)
+    if BY_AXIS & form:
+        costs, match, gap, valid, parameters = along
+        down, match, gap_down, is_valid, others = constants_along(penalize_turns, own[2:], t_own[2:], real)
+        costs = (costs[0] + down[0], costs[1] + down[1], costs[2] + down[2])
+        parameters = (parameters[0] + others[0], parameters[1] + others[1], parameters[2], parameters[3])
+        return costs, match, gap + gap_down, valid & is_valid, parameters
+    else:
+        return along
+
+
+@triton.jit
+def gaps_at(kind: tl.constexpr, form: tl.constexpr, axis: tl.constexpr, gaps):
+    """How many of so many gaps outside the matrix open one and, if affine, extend it, as far as they cost anything."""
+    if (FREE_ROWS << axis) & form:
+        gaps = gaps * 0
+    if kind == GLOBAL_AFFINE:
+        opened = tl.minimum(gaps, 1)
+        return opened, gaps - opened
+    else:
+        return (gaps,)
 
 
 @triton.jit
@@ -118,19 +139,37 @@ def whole_number(x):
 
 
 @triton.jit
-def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
-    """The states of cells outside the matrix, `gaps` gap positions from the corner: fractions, exponents, tangents."""
+def affine_border(axis: tl.constexpr, is_gap, worth, never):
+    """The states A, R and D outside the matrix: above it (0) or to its left (1), in a gap or before any."""
+    matched, in_gap = tl.where(is_gap, never, 0.0), tl.where(is_gap, worth, never)
+    return (matched, in_gap, never) if axis == 0 else (matched, never, in_gap)
+
+
+@triton.jit
+def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap, form: tl.constexpr = 0, axis: tl.constexpr = 0):
+    """The states of cells outside the matrix, `gaps` gap positions from the corner: fractions, exponents, tangents.
+
+    axis: 0 of those above the matrix, 1 of those to its left.
+    """
     zero = tl.zeros_like(gaps)
     if kind == SOFT_DTW:
         states = (zero + 1, tl.where(gaps > 0, zero + NOTHING, zero))
         if tangents:
             states = states + (zero,)
     elif kind >= GLOBAL:
-        whole, part, t_gap = gap
-        more = tl.floor(gaps * part + 0.5)
-        states = (tl.exp2(gaps * part - more), gaps * whole + more)
-        if tangents:
-            states = states + (gaps * t_gap,)
+        whole, part, t_gap, whole_further, part_further, t_further = slice_of(gap, axis if BY_AXIS & form else 0, 6)
+        counts = gaps_at(kind, form, axis, gaps)
+        bits = counts[0] * part
+        if kind == GLOBAL_AFFINE:
+            bits += counts[1] * part_further
+        more = tl.floor(bits + 0.5)
+        m, e, x = tl.exp2(bits - more), counts[0] * whole + more, counts[0] * t_gap
+        if kind == GLOBAL_AFFINE:
+            e = affine_border(axis, counts[0] > 0, e + counts[1] * whole_further, zero + NOTHING)
+            m, x = (zero + 1, m, m), (zero, x + counts[1] * t_further, x + counts[1] * t_further)
+            states = m + e + x if tangents else m + e
+        else:
+            states = (m, e, x) if tangents else (m, e)
     elif kind == AFFINE:
         one, nothing = zero + 1, zero + NOTHING
         states = (one, one, one, nothing, nothing, nothing)

@@ -10,7 +10,11 @@ from typing import Any, NamedTuple
 
 from shared.kernels.cpp import Call
 from shared.kernels.cpp.library import (
+    BY_AXIS,
     EXTEND_BY_POSITION,
+    FREE_COLS,
+    FREE_ROWS,
+    GAPS_BY_POSITION,
     KINDS,
     OPEN_BY_POSITION,
     PENALIZE_TURNS,
@@ -18,7 +22,7 @@ from shared.kernels.cpp.library import (
 )
 
 AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
-SOFT_DTW = KINDS["soft_dtw", None]
+SOFT_DTW, GLOBAL_AFFINE = KINDS["soft_dtw", None], KINDS["needleman_wunsch_affine", None]
 
 Shape = tuple[Any, ...]
 
@@ -133,12 +137,13 @@ def layout_of(pairs: Any, rows: Any) -> Layout:
 
 def states_of(kind: int) -> int:
     """The number of states of a cell."""
-    return 3 if kind == AFFINE else 1
+    return 3 if kind in (AFFINE, GLOBAL_AFFINE) else 1
 
 
-def values_of(kind: int) -> int:
+def values_of(call: Call) -> int:
     """The number of differentiable parameters of a pair."""
-    return {AFFINE: 3, FREE_GAP: 1, SOFT_DTW: 1}.get(kind, 2)
+    gaps = {AFFINE: 2, GLOBAL_AFFINE: 2, FREE_GAP: 0, SOFT_DTW: 0}.get(call.kind, 1)
+    return gaps * (2 if call.options & BY_AXIS else 1) + 1
 
 
 def gaps_of(options: int, *prefixes: str) -> tuple[str, ...]:
@@ -173,7 +178,7 @@ def gradients_program(
 ) -> Program:
     """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend of gaps by position.
 
-    d_values is 0 for gaps by position. Unless with_values, it is 0, and there are no others.
+    What d_values has for gaps by position nobody reads. Unless with_values, it is 0, and there are no others.
     """
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     chunk = layout.gradients if _may_have_block_exponents(call, dtype) and not with_values else None
@@ -217,7 +222,7 @@ def block_launches(program: Program) -> Program:
 def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores and matches of the best alignments. Given are the buffers of score_program."""
     pairs, _, cols = shape
-    constants = {**_constants(call, has_lengths), **_tiling(layout, call.kind == AFFINE)}
+    constants = {**_constants(call, has_lengths), **_tiling(layout, states_of(call.kind) == 3)}
     buffers = ("similarity", "lengths", "values", "scores", "matches", "ends", "last_row")
     launch = _launch(
         "best_kernel", dtype, buffers, gaps_of(call.options, ""), _GAPS[:2], {}, shape, strides, constants, layout.warps
@@ -277,7 +282,8 @@ def _exact_tangents(
 
 def _may_have_block_exponents(call: Call, dtype: str) -> bool:
     """Whether the kernels with block exponents can compute a call, but for pairs that they flag."""
-    return dtype == "float32" and call.kind != SOFT_DTW and not gaps_of(call.options, "")
+    is_other = call.kind in (SOFT_DTW, GLOBAL_AFFINE) or call.options & (GAPS_BY_POSITION | BY_AXIS)
+    return dtype == "float32" and not is_other
 
 
 def _block_first(
@@ -340,6 +346,7 @@ def _block_launch(
     same_as = {} if constants["tangents"] else {"t_similarity": "similarity"}
     tiling = {name: getattr(chunk, name) for name in ("lanes", "group", "delay", "height", "steps")}
     constants = {**_constants(call, has_lengths), **constants, **tiling}
+    del constants["form"]
     both = strides if constants["tangents"] else (*strides, *strides)
     return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps, chunk.registers)
 
@@ -369,7 +376,7 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
     pairs, rows, cols = shape
     states = states_of(call.kind)
     planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
-    results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
+    results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call))}
     results |= {name: shape for name in backward.keywords if name.startswith("d_")}
     scratch = {"totals": (pairs, 5), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
     return Program((forward, backward), results, scratch)
@@ -397,7 +404,7 @@ def _forward(
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
     gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
     optional = (*gaps, "flags") if flagged else gaps
-    is_large = call.kind == AFFINE and (tangents or keep)
+    is_large = states_of(call.kind) == 3 and (tangents or keep)
     constants = {**_constants(call, has_lengths), "tangents": tangents, "keep": keep, **_tiling(layout, is_large)}
     every = (*_GAPS, "flags")
     return _launch("forward_kernel", dtype, buffers, optional, every, same_as, shape, strides, constants, layout.warps)
@@ -421,7 +428,7 @@ def _backward(
     gaps = gaps_of(call.options, *prefixes, *(("d_",) if with_values else ()))
     optional = (*gaps, "flags") if flagged else gaps
     every = (*_GAPS, *_D_GAPS, "flags")
-    is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))
+    is_large = states_of(call.kind) == 3 or (bool(gaps) and (tangents or with_values))
     constants = {
         **_constants(call, has_lengths),
         "tangents": tangents,
@@ -438,10 +445,12 @@ def _tiling(layout: Layout, is_large: bool) -> dict[str, int]:
 
 def _constants(call: Call, has_lengths: bool) -> dict[str, int]:
     restrict, penalize = (bool(call.options & flag) for flag in (RESTRICT_TURNS, PENALIZE_TURNS))
+    last_turn = RESTRICT_TURNS if call.options & FREE_ROWS else 0  # free end gaps undo it in the last row
     return {
         "kind": call.kind,
-        "restrict_turns": restrict,
+        "restrict_turns": restrict and not call.options & FREE_ROWS,
         "penalize_turns": penalize,
+        "form": call.options & (GAPS_BY_POSITION | BY_AXIS | FREE_ROWS | FREE_COLS | last_turn),
         "has_lengths": has_lengths,
     }
 
