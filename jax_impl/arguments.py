@@ -92,12 +92,15 @@ def _free_at_the_end(
     recurrence: Recurrence, values: dict[str, jax.Array], sizes: jax.Array, like: jax.Array
 ) -> dict[str, jax.Array]:
     """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
-    last = [jnp.arange(count) == sizes[..., axis, None] - 1 for axis, count in enumerate(like.shape[-2:])]
-    is_last = {ROWS: last[0][..., :, None], COLS: last[1][..., None, :]}
+    axes = sizes.ndim - 1
     for name in recurrence.by_position:
         axis = COLS if name.endswith(of_axis("", COLS)) else ROWS
-        value = jnp.asarray(LOWEST, like.dtype) if name == LAST_TURN else values[name][..., None, None]
-        values[name] = jnp.broadcast_to(jnp.where(is_last[axis], 0 * value, value), like.shape)
+        shape = [count if number == axes + axis else 1 for number, count in enumerate(like.shape)]
+        is_last = jax.lax.broadcasted_iota(sizes.dtype, shape, axes + axis) == sizes[..., axis, None, None] - 1
+        value = jnp.full_like(like, LOWEST)
+        if name != LAST_TURN:
+            value = jnp.broadcast_to(values[name][..., None, None], like.shape)
+        values[name] = jnp.where(is_last, 0 * value, value)
     return {name: values[name] for name in recurrence.parameters}
 
 

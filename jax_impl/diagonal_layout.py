@@ -147,7 +147,7 @@ class DiagonalBatch:
         )
         if self.recurrence.is_same_along_axes:
             return first
-        is_first = jnp.arange(self.s.shape[1]) < self.pairs
+        is_first = jnp.arange(self.s.shape[1])[None] < self.pairs
         return [jnp.where(is_first, *values) for values in zip(first, across, strict=True)]
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:

@@ -31,7 +31,7 @@ def smith_waterman(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis.
-            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
+            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
             score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
@@ -78,7 +78,7 @@ def smith_waterman_affine(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
             (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
-            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
+            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
@@ -159,8 +159,8 @@ def needleman_wunsch(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
-            gaps along the border then cost nothing. Or a pair (rows, cols) of numbers or arrays (batch,): the costs of
-            gaps along a row, and along a column.
+            gaps along the border then cost nothing. Or a tuple (rows, cols) of two, neither by position: what gaps
+            along a row cost, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
             either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
@@ -169,7 +169,7 @@ def needleman_wunsch(
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
-        Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0;
+        Scores of shape () or (batch,), in similarity's dtype and units; what its gaps cost where a length is 0;
         -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
         Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
         time by the variants that are loops or scans.
@@ -209,23 +209,24 @@ def needleman_wunsch_affine(
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
-            (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
-            Or a pair (rows, cols) of numbers or arrays (batch,): the costs of gaps along a row, and along a column.
+            (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j),
+            and nothing along the border.
+            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
             either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
             only gaps along the first and last row, or along the first and last column. "free_rows" finds a short
             sequence of rows in a long one of columns. Not with gaps by position.
-        restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
-            meet are counted in one order, not in two or more.
+        restrict_turns: a gap along the column (D) never comes before one along the row (R), free end gaps aside, so
+            that two gaps that meet are counted in one order, not in two or more.
         penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
         variant: a name of `variants("needleman_wunsch_affine")`, or "auto" for the best of them here.
 
     Returns:
-        Scores of shape () or (batch,), in similarity's dtype and units; one gap where a length is 0;
+        Scores of shape () or (batch,), in similarity's dtype and units; what its gaps cost where a length is 0;
         -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
-        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        Differentiable twice with respect to similarity, and to the gaps and temperature where they are arrays; a third
         time by the variants that are loops or scans.
 
     Raises:

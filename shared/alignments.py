@@ -41,14 +41,15 @@ soft_dtw: soft dynamic time warping. The matrix holds costs: s is minus them, an
 Outside the matrix a state is LOWEST where nothing is said of it: nothing begins there.
 
 Every gap may also be given by position, as a matrix like the similarity: gap(i,j) is then what a step into the cell
-(i, j) costs, along either axis. Outside the matrix there is no such value, so gaps along the border of a global
-alignment then cost nothing.
+(i, j) costs, along either axis. Outside the matrix there is no such value: such a gap adds nothing along the border.
 
-Or it may be given by axis, as a pair (rows, cols): gap[0] is what a gap along the row costs, from (i, j-1) to (i, j),
-and gap[1] one along the column. Free end gaps are such gaps. With end_gaps="free" or "free_rows" an alignment begins
-anywhere above the matrix, with h or A = 0, and gaps along its last row cost nothing, whatever they follow. With "free"
-or "free_cols" the same holds of the column to its left, and of its last column. So every step of the last row, or
-column, has a value of its own: there gaps by axis are by position.
+Or gaps may be given by axis, each as a tuple (rows, cols): gap[0] is what a gap along the row costs, from (i, j-1) to
+(i, j), and gap[1] one along the column.
+
+With end_gaps="free" or "free_rows" an alignment begins anywhere above the matrix, with h or A = 0, and gaps along its
+last row cost nothing, whatever they follow. With "free" or "free_cols" the same holds of the column to the left of the
+matrix, and of its last column. All gaps are then by axis, and those that are free somewhere also by position: 0 in the
+last row or column, and one number elsewhere.
 """
 
 import itertools
@@ -64,7 +65,7 @@ SIMILARITY = "similarity"
 ROWS, COLS = 0, 1
 COST, FREE = "cost", ("free_rows", "free_cols")  # of end gaps: all cost what others do; or those along one axis nothing
 END_GAPS = (COST, "free", *FREE)
-# what a gap along the row that follows one along the column costs in the last row: LOWEST in all others
+# what a gap along the row that follows one along the column costs: 0 in the last row, LOWEST in all others
 LAST_TURN = "last_turn"
 
 # where an alignment may end
@@ -321,7 +322,7 @@ class Recurrence:
         # a number becomes an array of the computation's type
         lowest = lowest if hasattr(lowest, "dtype") else lowest + 0.0 * parameters["temperature"]
         # all but the corner is forbidden, or the corner alone
-        return value + _times(lowest, gaps if None in begun else gaps == 0)
+        return value + _times(lowest, gaps > 0 if None in begun else gaps == 0)
 
     def may_end(self, i: Any, j: Any, lengths: Any) -> Any:
         """Mask of the cells where an alignment may end. lengths: (2, *batch)."""
@@ -344,7 +345,7 @@ class Recurrence:
         """The score of such a pair: all gaps, or 0, because minus infinity would be useless in training."""
         counts = {ROWS: lengths[1], COLS: lengths[0]}
         scores = [
-            _gaps(row, parameters, counts[axis], or_none=True)
+            _gaps(row, parameters, counts[axis])
             for begun in self.outside
             for axis, row in begun.items()
             if axis is not None
@@ -352,8 +353,8 @@ class Recurrence:
         return sum(scores[1:], scores[0]) if scores else 0.0
 
 
-def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any, or_none: bool = False) -> Any:
-    """What so many gaps outside the matrix add. or_none: there may be none."""
+def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any) -> Any:
+    """What so many gaps outside the matrix add."""
     if begun is None or not (begun.first or begun.further):
         return 0.0
     if begun.first and begun.first == begun.further:
@@ -361,7 +362,7 @@ def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any, or_n
     parts = [parameters[begun.first]] if begun.first else []
     parts += [_times(parameters[begun.further], count - 1)] if begun.further else []
     value: Any = sum(parts[1:], parts[0])
-    return _times(value, count > 0) if or_none else value
+    return _times(value, count > 0)
 
 
 def _times(value: Any, count: Any) -> Any:
@@ -386,16 +387,16 @@ def of_axis(gap: str, axis: int) -> str:
 
 def each_axis(function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters, gaps by axis as two of them; with free end gaps all gaps are by axis, or if one of them is."""
-    if options.get("end_gaps", COST) == COST and not any(isinstance(value, tuple) for value in parameters.values()):
-        return dict(parameters)
     gaps, result = ALIGNMENTS[function_name].gaps, {}
+    if options.get("end_gaps", COST) == COST and not any(isinstance(parameters.get(gap), tuple) for gap in gaps):
+        return dict(parameters)
     for name, value in parameters.items():
         if name not in gaps:
             result[name] = value
             continue
         pair = value if isinstance(value, tuple) else (value, value)
         if len(pair) != 2:
-            raise ValueError(f"{name} must be one gap or a pair (rows, cols), got a tuple of {len(pair)}")
+            raise ValueError(f"{name} must be one gap or a tuple (rows, cols) of two, got a tuple of {len(pair)}")
         result |= {of_axis(name, axis): of_one for axis, of_one in enumerate(pair)}
     return result
 
@@ -466,7 +467,7 @@ RECURRENCES = {recurrence.name: recurrence for recurrence in _every_recurrence()
 def recurrence_of(function_name: str, options: Mapping[str, Any], gaps: Iterable[str] = ()) -> Recurrence:
     """The recurrence of a public function with these options. gaps: what `special_gaps` returns."""
     names = tuple(gaps)
-    is_by_axis = any(name not in ALIGNMENTS[function_name].gaps for name in names)
+    is_by_axis = options.get("end_gaps", COST) != COST or any(name.endswith("]") for name in names)
     by_position = _in_last(function_name, options) if is_by_axis else names
     return RECURRENCES[_name(function_name, options, is_by_axis, by_position)]
 

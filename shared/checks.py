@@ -196,18 +196,19 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
 
     A gap that is not by axis may also have similarity's shape; its values are then not looked at.
     """
+    is_by_axis, is_temperature = name.endswith("]"), name == "temperature"
     if seen.shape is None:
-        raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
+        pair = "" if is_by_axis or is_temperature else ", or a tuple (rows, cols) of two"
+        raise TypeError(f"{name} must be a number or an array of this framework or NumPy{pair}, got {seen.type_name}")
     if seen.dtype not in (*_FLOATS, "float", *_INTEGERS):
         raise TypeError(f"{name} must be integers, {', '.join(_FLOATS)}, got {seen.dtype}")
-    is_temperature = name == "temperature"
-    has_cells = not (is_temperature or name.endswith("]"))  # a gap by axis, or with free end gaps, has not
-    allowed = ((), similarity_shape) if has_cells else ((),)
+    # a gap by axis, or with free end gaps, has no value for each cell
+    allowed = ((),) if is_temperature or is_by_axis else ((), similarity_shape)
     batch = similarity_shape[:-2]
     allowed += (batch,) if batch else ()
     if seen.shape not in allowed:
         shapes = " or ".join(map(str, sorted(allowed, key=len)))
-        alone = "; a gap by position is neither by axis nor beside free end gaps" if name.endswith("]") else ""
+        alone = "; a gap by position is neither by axis nor beside free end gaps" if is_by_axis else ""
         raise ValueError(
             f"{name} must have shape {shapes} for similarity of shape {similarity_shape}, got {seen.shape}{alone}"
         )

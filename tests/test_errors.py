@@ -28,7 +28,7 @@ NO_ARRAY = "similarity must be a floating-point array of this framework or NumPy
 NOT_FLOATING = "similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got "
 NO_MATRIX = "similarity must have shape (rows, cols) or (batch, rows, cols), got "
 NO_INTEGERS = "lengths must be an integer array of this framework or NumPy, got "
-NO_NUMBER = " must be a number or an array of this framework or NumPy, got "
+NO_NUMBER = " must be a number or an array of this framework or NumPy"
 NO_ORDER = ", expected this machine's byte order"
 OF_A_PAIR = "lengths must have shape (2,) for similarity of shape (4, 5), got "
 OF_A_BATCH = "lengths must have shape (3, 2) for similarity of shape (3, 4, 5), got "
@@ -68,7 +68,8 @@ def parameter_types(name: str) -> Errors:
     numbers = {"str": "1", "NoneType": None, "list": [1.0]}
     real = {"complex": 1j, "bool": True, f"big-endian float64{NO_ORDER}": np.array(1.0, ">f8")}
     real["float128"] = np.longdouble(1)
-    errors = {f"{name}{NO_NUMBER}{shown}": {name: value} for shown, value in numbers.items()}
+    pair = "" if name == "temperature" else ", or a tuple (rows, cols) of two"
+    errors = {f"{name}{NO_NUMBER}{pair}, got {shown}": {name: value} for shown, value in numbers.items()}
     text = f"{name} must be integers, float32, float64, float16, bfloat16, got "
     return errors | {text + shown: {name: value} for shown, value in real.items()}
 
@@ -97,7 +98,7 @@ END_GAPS = "end_gaps must be one of 'cost', 'free', 'free_rows', 'free_cols', go
 ENDS_OF_GAPS: Errors = {f"{END_GAPS}{value!r}": {"end_gaps": value} for value in ("rows", None)}
 NO_CELLS = "; a gap by position is neither by axis nor beside free end gaps"
 BY_AXIS: Errors = {
-    "gap must be one gap or a pair (rows, cols), got a tuple of 3": {"gap": (1.0, 2.0, 3.0)},
+    "gap must be one gap or a tuple (rows, cols) of two, got a tuple of 3": {"gap": (1.0, 2.0, 3.0)},
     f"gap[0] must have shape () for similarity of shape (4, 5), got (4, 5){NO_CELLS}": {"gap": (np.ones((4, 5)), -1.0)},
     "gap[1] must be finite and at most 1e+18, got nan": {"gap": (-1.0, np.nan)},
 }
@@ -183,7 +184,11 @@ def test_an_unknown_function_has_no_variants(framework):
 @FRAMEWORK
 def test_an_array_of_the_other_framework_is_refused(framework):
     other, module = {"jax": (torch.ones(2), "torch."), "torch": (jnp.ones(2), "jax")}[framework]
-    for name, text in {"similarity": NO_ARRAY, "lengths": NO_INTEGERS, "gap": f"gap{NO_NUMBER}"}.items():
+    for name, text in {
+        "similarity": NO_ARRAY,
+        "lengths": NO_INTEGERS,
+        "gap": f"gap{NO_NUMBER}, or a tuple (rows, cols) of two, got ",
+    }.items():
         error, message = raised(alignment(framework, "smith_waterman"), **{"similarity": S, name: other})
         assert error is TypeError and message.startswith(text + module)
 

@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import torch
 from enumeration import SIGN
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, Result, ragged, reference_result, run
+from frameworks import (
+    BY_HAND,
+    FRAMEWORKS,
+    PROBLEMS,
+    Inputs,
+    Result,
+    assert_parity,
+    axes_of,
+    ragged,
+    reference_result,
+    run,
+)
 from gaps_by_position import by_differences, outside, products
 
 from shared import reference
@@ -69,6 +80,23 @@ def test_pairs_without_alignment_have_one_score_and_no_derivatives(framework: st
         for name, value in second.items():
             assert not value[none].any(), name
             np.testing.assert_allclose(value, differences[name], atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("framework", "variant"),
+    [*itertools.product(FRAMEWORKS, BY_HAND), ("torch", "diagonal_loop"), ("jax", "vmap")],
+)
+@pytest.mark.parametrize("names", [("gap_open", "gap_extend"), axes_of("gap_open", "gap_extend")], ids=len)
+def test_an_affine_gap_may_be_forbidden_where_it_opens_or_where_it_extends(framework, variant, names):
+    problem, pairs = "needleman_wunsch_affine", 2 ** len(names)
+    is_forbidden = (np.arange(pairs)[:, None] >> np.arange(len(names))) & 1
+    gaps = np.where(is_forbidden, -1e20, -np.arange(1.0, 1 + len(names)))
+    parameters = dict(zip(names, gaps.T, strict=True)) | {"temperature": np.full(pairs, 0.5)}
+    similarity = np.random.default_rng(3).normal(size=(pairs, 3, 3))
+    inputs = Inputs(similarity, np.tile(np.array([3, 3], np.int32), (pairs, 1)), parameters, np.ones(pairs))
+    how = "quick" if framework == "jax" and variant != "fused" else "eager"
+    result = run(framework, inputs, "float64", variant, how, problem)
+    assert_parity(result, reference_result(inputs, problem), "float64", 0.5)
 
 
 @pytest.mark.parametrize("function_name", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])

@@ -42,9 +42,11 @@ def numbers(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.float32)
 
 
-def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths: Any, parameters: Any) -> None:
+def check_derivatives(
+    problem: str, variant: str, similarity: jax.Array, lengths: Any, parameters: Any, **options: Any
+) -> None:
     """Compute scores, gradients and their tangents; a setting that is violated raises an error."""
-    function = functools.partial(getattr(jax_impl, problem), variant=variant)
+    function = functools.partial(getattr(jax_impl, problem), variant=variant, **options)
 
     def total(s: jax.Array, parameters: dict[str, jax.Array]) -> jax.Array:
         return function(s, lengths, **parameters).sum()
@@ -77,6 +79,15 @@ def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
 def test_gaps_by_position_of_one_pair_pass_strict_checks(variant):
     values = {"gap": numbers(2, 2), "temperature": jnp.ones(())}
     check_derivatives("needleman_wunsch", variant, numbers(2, 2), np.array([1, 2]), values)
+
+
+@pytest.mark.parametrize(
+    "variant", ["fused", *(pytest.param(name, marks=pytest.mark.slow) for name in ("wavefront", "scan_select"))]
+)
+def test_gaps_by_axis_and_free_end_gaps_pass_strict_checks(variant):
+    values = {"gap_open": (jnp.ones(2), -jnp.ones(())), "gap_extend": -jnp.ones(2), "temperature": jnp.ones(2)}
+    arguments = numbers(2, 2, 3), np.array([[2, 3], [1, 2]], np.uint8), values
+    check_derivatives("needleman_wunsch_affine", variant, *arguments, end_gaps="free")
 
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)

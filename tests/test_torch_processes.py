@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from torch_impl import best_alignment, hessian_vector_product, marginals, smith_waterman
+from torch_impl import best_alignment, hessian_vector_product, marginals, needleman_wunsch_affine, smith_waterman
 
 PAIRS, ROWS, COLS, FEATURES = 4, 6, 7, 3
 SHARES = (3, 1, 0)  # of DTensors, which PyTorch splits, (2, 2, 0)
@@ -178,6 +178,12 @@ def of_marginals(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Te
     return (vector * marginals(smith_waterman, s, sizes, **keywords)).sum()
 
 
+def of_axes(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Tensor, temperatures: Tensor) -> Tensor:
+    keywords = {"gap_open": (gap, 2 * gap), "gap_extend": gap, "temperature": temperatures, "end_gaps": "free_rows"}
+    call = functools.partial(needleman_wunsch_affine, variant=variant, **keywords)
+    return (temperatures * call(s, sizes)).sum() + (vector * marginals(call, s, sizes)).sum()
+
+
 def of_gradient(variant: str, *arguments: Tensor) -> Tensor:
     """The gradient of a loss that is not linear in the pairs of all processes."""
     (gradient,) = torch.autograd.grad((of_scores(variant, *arguments) / 10) ** 2, arguments[0], create_graph=True)
@@ -185,7 +191,7 @@ def of_gradient(variant: str, *arguments: Tensor) -> Tensor:
 
 
 def check_derivatives_of_dtensors(_: Any) -> None:
-    for variant, loss in itertools.product(VARIANTS, (of_scores, of_marginals, of_gradient)):
+    for variant, loss in itertools.product(VARIANTS, (of_scores, of_marginals, of_axes, of_gradient)):
         equal(functools.partial(loss, variant), functools.partial(loss, variant))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks
+from shared.alignments import each_axis
 from torch_impl import functions
 from torch_impl.derivatives import Engine, with_vmap
 from torch_impl.dtensors import is_dtensor, on_local_pairs
@@ -47,8 +48,8 @@ def best_alignment(
         RuntimeError: there are no native kernels here; its text says why.
 
     While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
-    or 7 without restrict_turns, and more on a CPU with vectors of fewer than 8 numbers. On a CUDA device it holds a row
-    of states for each pair.
+    or 7 without restrict_turns or with free end gaps, and more on a CPU with vectors of fewer than 8 numbers. On a CUDA
+    device it holds a row of states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
@@ -67,7 +68,8 @@ def best_alignment(
             raise RuntimeError(reason)
     elif isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         raise NotImplementedError(checks.no_best_text(similarity.device.type))
-    return fused(_best if torch.compiler.is_compiling() else _differentiated, *arguments)
+    pass_function = _best if torch.compiler.is_compiling() else _differentiated
+    return fused(pass_function, *arguments[:-1], each_axis(name, arguments[-1], options))
 
 
 def _best(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:

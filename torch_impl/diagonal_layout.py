@@ -221,9 +221,8 @@ class DiagonalBatch:
         """A term in some of the cells."""
         return terms[name][chunk.cells] if name in self.matrices else terms[name]
 
-    def border(self, function: Callable[..., Any], *arguments: Any) -> Sequence[Any]:
-        """The border's values by a recurrence's function of parameters, gap positions, axis, and further arguments."""
-        parameters, *others = arguments
+    def border(self, function: Callable[..., Any], parameters: Any, *others: Any) -> Sequence[Any]:
+        """The border's values by a recurrence's function of parameters, gap positions, axis, and others."""
         left = function(parameters, self.layout.border_gaps, COLS, *others)
         if self.recurrence.is_same_along_axes:
             return left

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from shared import checks
+from shared.alignments import of_axis
 
 Tensor = torch.Tensor
 REMEDY = "make DTensors of all tensors, or of none"
@@ -35,12 +36,12 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     # not at the top: see is_dtensor
     from torch.distributed.tensor import DTensor, Partial, Replicate
 
-    pairs_of_gaps = {name: value for name, value in others.items() if isinstance(value, tuple)}
-    flat = {f"{name}[{axis}]": gap for name, pair in pairs_of_gaps.items() for axis, gap in enumerate(pair)}
-    arguments = (
-        {"lengths": lengths} | {name: value for name, value in others.items() if name not in pairs_of_gaps} | flat
-    )
-    arrays = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, np.ndarray))}
+    arguments, arrays = {"lengths": lengths} | others, {}
+    for name, value in arguments.items():
+        by_axis = enumerate(value) if isinstance(value, tuple) else ()
+        for key, array in [(name, value), *((of_axis(name, axis), gap) for axis, gap in by_axis)]:
+            if isinstance(array, (Tensor, np.ndarray)):
+                arrays[key] = array
     _check(similarity, arrays)
     mesh, placements = similarity.device_mesh, similarity.placements
     shared_placements = tuple(Partial() if placement.is_shard() else placement for placement in placements)
@@ -59,10 +60,12 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
         shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
         return _FromLocal.apply(result, mesh, placements, shape)
 
-    local = arguments | {name: own(value) for name, value in arrays.items()}
-    for name, pair in pairs_of_gaps.items():
-        local[name] = tuple(local.pop(f"{name}[{axis}]") for axis in range(len(pair)))
-    results = call(own(similarity), **local)
+    def put(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(put, value))
+        return own(value) if isinstance(value, (Tensor, np.ndarray)) else value
+
+    results = call(own(similarity), **{name: put(value) for name, value in arguments.items()})
     return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
 
 

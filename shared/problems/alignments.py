@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shared import reference
-from shared.alignments import ALIGNMENTS, END_GAPS
+from shared.alignments import ALIGNMENTS, COST, END_GAPS
 from shared.backends import GAPS_BY_POSITION
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
@@ -23,7 +23,7 @@ from shared.problems.alignment_inputs import (
 )
 from shared.problems.alignment_reference import ReferenceResults, batched
 from shared.problems.argument_types import one_of, real
-from shared.problems.problem import BATCH, Argument, Loop, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.problems.problem import BATCH, Argument, Loop, Problem, Rate, RunFloat64, Sizes, UnusableInput, Verdict
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, PATH, Abilities
 
@@ -133,6 +133,8 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         """Differentiable parameters, and options."""
         values = self.argument_values(settings)
         by_position = [GAPS_BY_POSITION] if values.get(GAPS_BY_POSITION) else []
+        if by_position and values.get("end_gaps", COST) != COST:
+            raise UnusableInput("--gaps-by-position needs --end-gaps cost")
         return {key: values[key] for key in self._parameters}, {
             key: values[key] for key in (*self._options, *by_position)
         }

@@ -174,7 +174,6 @@ def fused(
     What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
     are no native kernels.
     """
-    parameters = each_axis(function_name, parameters, options)
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     result_dtype, batch = s.dtype, s.shape[:-2]

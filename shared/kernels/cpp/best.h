@@ -299,9 +299,11 @@ class BestTask {
       own.lanes[w].first = extent.first + splat_int(lag), own.lanes[w].last = extent.last + splat_int(lag);
       border(__builtin_convertvector(number, Vec) + Real(1), COLS, own.outside[w]);
       Mask is_last{};
-      for (int l = 0; l < LANES; ++l) is_last[l] = is_free_[ROWS] && number[l] == lanes_.rows[l] - 1 ? -1 : 0;
-      const bool forbids_turns = Kind::states > 1 && (call_.options & ALIGNMENT_RESTRICT_TURNS);
-      own.turn_back[w] = forbids_turns ? (is_last ? splat(0) : splat(NEVER)) : splat(0);
+      if constexpr (AXES) {
+        for (int l = 0; l < LANES; ++l) is_last[l] = is_free_[ROWS] && number[l] == lanes_.rows[l] - 1 ? -1 : 0;
+        const bool forbids_turns = Kind::states > 1 && (call_.options & ALIGNMENT_RESTRICT_TURNS);
+        own.turn_back[w] = is_last ? splat(0) : splat(forbids_turns ? NEVER : Real(0));
+      }
       const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
         Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;
         const Real *from[LANES];
@@ -353,8 +355,7 @@ class BestTask {
     constexpr bool is_global = Kind::end == End::last;
     constexpr Real impossible = is_global ? -std::numeric_limits<Real>::infinity() : Real(0);
     if (size.rows == 0 || size.cols == 0) {
-      const Parameters costs = parameters_of(call_, call_.parameters, pair);
-      const Real gaps = Real(cost_of(only_gaps(call_, size), costs));
+      const Real gaps = Real(cost_of(only_gaps(call_, size), clamped_parameters_of(call_, pair)));
       return gaps <= FORBIDDEN ? impossible : gaps;
     }
     const Real score = is_global ? final_[p] : ends_.worth[best];

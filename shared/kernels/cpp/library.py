@@ -1,7 +1,7 @@
 """The compiled kernels as functions.
 
-There is a library for each dtype, kind of alignment and pass, and another one for gaps by position, built and loaded
-when it is first called: a few seconds each, where all of them take more than a minute.
+There is a library for each dtype, kind of alignment, form of its gaps and pass, built and loaded when it is first
+called: a few seconds each, where all of them take more than a minute.
 """
 
 import ctypes
@@ -45,7 +45,12 @@ RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS, OPEN_BY_POSITION, EXTEND_BY_POSIT
 BY_AXIS, FREE_ROWS, FREE_COLS = 32, 64, 128
 _FLAGS_BY_POSITION = {"gap": OPEN_BY_POSITION, "gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
 GAPS_BY_POSITION = OPEN_BY_POSITION | EXTEND_BY_POSITION
-_FLAGS_OF_ENDS = {COST: 0, "free": FREE_ROWS | FREE_COLS, "free_rows": FREE_ROWS, "free_cols": FREE_COLS}
+_FLAGS_OF_ENDS = {
+    COST: 0,
+    "free": BY_AXIS | FREE_ROWS | FREE_COLS,
+    "free_rows": BY_AXIS | FREE_ROWS,
+    "free_cols": BY_AXIS | FREE_COLS,
+}
 OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
 

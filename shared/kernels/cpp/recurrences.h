@@ -34,6 +34,7 @@ constexpr bool AXES = false;
 constexpr int ROWS = 0, COLS = 1;
 constexpr Cost OPEN[] = {Cost::open, AXES ? Cost::open_down : Cost::open};
 constexpr Cost EXTEND[] = {Cost::extend, AXES ? Cost::extend_down : Cost::extend};
+constexpr Cost TURN[] = {Cost::back, Cost::turn};
 constexpr int COSTS = AXES ? 8 : 6;
 
 struct Choice {

@@ -151,8 +151,7 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
     lanes.gap_part[axis][lane] = Real(bits - std::nearbyint(bits));
   }
   for (int axis = 0; axis < 2; ++axis) {
-    const Cost turn = axis == ROWS ? Cost::back : Cost::turn;
-    set(turn, (turn_is_open ? p.open : p.extend)[axis], (turn_is_open ? t.open : t.extend)[axis]);
+    set(TURN[axis], (turn_is_open ? p.open : p.extend)[axis], (turn_is_open ? t.open : t.extend)[axis]);
     lanes.is_free[axis] = is_free(call, axis);
   }
 
@@ -219,7 +218,7 @@ inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]
     gaps.open[axis] = cost[int(OPEN[axis])], gaps.extend[axis] = cost[int(EXTEND[axis])];
   }
   for (int axis = 0; axis < 2; ++axis) {
-    const double turns = cost[int(axis == ROWS ? Cost::back : Cost::turn)];
+    const double turns = cost[int(TURN[axis])];
     (call.options & ALIGNMENT_PENALIZE_TURNS ? gaps.open : gaps.extend)[AXES ? axis : 0] += turns;
   }
   return gaps;

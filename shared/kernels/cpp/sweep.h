@@ -307,7 +307,7 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
 
 /* In the last row or column, steps along it cost nothing if end gaps along its axis are free. */
 INLINE void set_free(int axis, Mask is_last, const Value (&costs)[COSTS], Value (&to)[COSTS]) {
-  for (const Cost cost : {OPEN[axis], EXTEND[axis], axis == ROWS ? Cost::back : Cost::turn}) {
+  for (const Cost cost : {OPEN[axis], EXTEND[axis], TURN[axis]}) {
     const Value &own = costs[int(cost)];
     to[int(cost)] = {is_last ? splat(1) : own.m, is_last ? splat(0) : own.e, is_last ? splat(0) : own.x};
   }
@@ -550,7 +550,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     backward<Kind, pass>(record, v, diagonal, left, up, matched, own_gaps ? here : sums);
     if constexpr (AXES) {
       auto clear = [&](int axis, Mask is_last) {
-        for (const Cost cost : {OPEN[axis], EXTEND[axis], axis == ROWS ? Cost::back : Cost::turn}) {
+        for (const Cost cost : {OPEN[axis], EXTEND[axis], TURN[axis]}) {
           here.cost[int(cost)] = is_last ? splat(0) : here.cost[int(cost)];
           here.cost_tangent[int(cost)] = is_last ? splat(0) : here.cost_tangent[int(cost)];
         }
