@@ -10,7 +10,7 @@ from jax.dtypes import canonicalize_dtype
 
 from jax_impl.pairs import of_one_type
 from shared import checks
-from shared.alignments import COLS, LAST_TURN, ROWS, Recurrence, of_axis
+from shared.alignments import LAST_TURN, ROWS, Recurrence, axis_of
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
@@ -94,7 +94,7 @@ def _free_at_the_end(
     """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
     axes = sizes.ndim - 1
     for name in recurrence.by_position:
-        axis = COLS if name.endswith(of_axis("", COLS)) else ROWS
+        axis = axis_of(name) or ROWS
         shape = [count if number == axes + axis else 1 for number, count in enumerate(like.shape)]
         is_last = jax.lax.broadcasted_iota(sizes.dtype, shape, axes + axis) == sizes[..., axis, None, None] - 1
         value = jnp.full_like(like, LOWEST)

@@ -385,6 +385,11 @@ def of_axis(gap: str, axis: int) -> str:
     return f"{gap}[{axis}]"
 
 
+def axis_of(name: str) -> int | None:
+    """The axis of a gap along one axis; None for any other name."""
+    return {of_axis("", axis): axis for axis in (ROWS, COLS)}.get(name[-3:])
+
+
 def each_axis(function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters, gaps by axis as two of them; with free end gaps all gaps are by axis, or if one of them is."""
     gaps, result = ALIGNMENTS[function_name].gaps, {}
@@ -467,14 +472,14 @@ RECURRENCES = {recurrence.name: recurrence for recurrence in _every_recurrence()
 def recurrence_of(function_name: str, options: Mapping[str, Any], gaps: Iterable[str] = ()) -> Recurrence:
     """The recurrence of a public function with these options. gaps: what `special_gaps` returns."""
     names = tuple(gaps)
-    is_by_axis = options.get("end_gaps", COST) != COST or any(name.endswith("]") for name in names)
+    is_by_axis = options.get("end_gaps", COST) != COST or any(axis_of(name) is not None for name in names)
     by_position = _in_last(function_name, options) if is_by_axis else names
     return RECURRENCES[_name(function_name, options, is_by_axis, by_position)]
 
 
 def special_gaps(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """The gaps by position, or if `each_axis` returned gaps by axis all of these."""
-    by_axis = tuple(name for name in parameters if name.endswith("]"))
+    by_axis = tuple(name for name in parameters if axis_of(name) is not None)
     return by_axis or names_by_position(function_name, parameters)
 
 

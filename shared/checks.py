@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, axis_of
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 # the dtypes that both frameworks compute with, and Python's own numbers
@@ -196,7 +196,7 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
 
     A gap that is not by axis may also have similarity's shape; its values are then not looked at.
     """
-    is_by_axis, is_temperature = name.endswith("]"), name == "temperature"
+    is_by_axis, is_temperature = axis_of(name) is not None, name == "temperature"
     if seen.shape is None:
         pair = "" if is_by_axis or is_temperature else ", or a tuple (rows, cols) of two"
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy{pair}, got {seen.type_name}")

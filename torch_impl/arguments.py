@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from shared import checks
-from shared.alignments import COLS, LAST_TURN, ROWS, Recurrence, of_axis
+from shared.alignments import COLS, LAST_TURN, ROWS, Recurrence, axis_of
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 from torch_impl.dtensors import REMEDY, is_dtensor
 from torch_impl.transforms import is_traced
@@ -145,7 +145,7 @@ def _free_at_the_end(
     ]
     is_last = {ROWS: last[0][..., :, None], COLS: last[1][..., None, :]}
     for name in recurrence.by_position:
-        axis = COLS if name.endswith(of_axis("", COLS)) else ROWS
+        axis = axis_of(name) or ROWS
         value = like.new_full((), LOWEST) if name == LAST_TURN else values[name][..., None, None]
         values[name] = torch.where(is_last[axis], 0.0 * value, value).expand(like.shape)
     return {name: values[name] for name in recurrence.parameters}

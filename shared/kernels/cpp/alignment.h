@@ -46,11 +46,12 @@ enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
 enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
 /* options of a library built with BY_POSITION: `gap` or gap_open (the first), gap_extend (the second) are read from
-   AlignmentCall.gaps, not from `parameters`; gaps along the border of a global alignment then cost nothing */
+   AlignmentCall.gaps, not from `parameters`; such a gap adds nothing along the border of a global alignment */
 enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
 
-/* options of a library built with BY_AXIS, which has the first always: each gap is two parameters, of gaps along a row
-   and of those along a column; and gaps along the first and last row, or column, of a global alignment cost nothing */
+/* options of a library built with BY_AXIS. The first, which all its calls have: each gap is two parameters, the first for
+   gaps along a row, the second for gaps along a column. The others, of global alignments: gaps along the first and last
+   row, or column, cost nothing */
 enum { ALIGNMENT_BY_AXIS = 32, ALIGNMENT_FREE_ROWS = 64, ALIGNMENT_FREE_COLS = 128 };
 
 /* the elements of a vector: different pairs, or rows of one pair */
