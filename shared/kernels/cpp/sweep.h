@@ -270,7 +270,8 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
   States<Kind> states;
   for (auto &state : states.of) state = nothing();
   if constexpr (Kind::local) return states;
-  const Value begun = {splat(1), splat(0), splat(0)};
+  // here and below, logarithms are as where a block begins: the same bits whatever the blocks are
+  const Value begun = {splat(1), splat(0), pass == Pass::gradients ? log2_of(splat(1)) : splat(0)};
   if constexpr (IS_COST<Kind>) {
     states.of[0] = {splat(1), gaps > splat(0) ? splat(NOTHING) : splat(0), splat(0)};
     return states;
@@ -295,7 +296,6 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
   // a fraction between 1 and 2, as a cell's
   h.e += exponent_of(h.m);
   h.m = fraction_of(h.m);
-  // as where a block begins: the same bits whatever the blocks are
   if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
   states.of[gap_state<Kind>(axis)] = h;
   if constexpr (affine) {
