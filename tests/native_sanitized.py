@@ -65,7 +65,7 @@ def main(path: str, kind: str, *fault: str) -> None:
             setattr(kernel, name, function)
     first = CALLS[kind][0]
     if fault:
-        first_call = Given(first[0], *many(first[0], "float32"))
+        first_call = Given(first[0], *many(first[0], "float32"), first[1])
         first_call.kernel = kernel
         first_call.run("score", first_call.new()[0][:-1].copy())  # too little room
     for call, size in (*itertools.product(CALLS[kind], SIZES), *((first, size) for size in LARGE)):
