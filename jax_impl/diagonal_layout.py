@@ -141,14 +141,13 @@ class DiagonalBatch:
             name: v if isinstance(v, float) else jnp.tile(v[: self.pairs], self.positions + 2)[None]
             for name, v in parameters.items()
         }
-        first, across = (
+        axes = self.axes[:1] if self.recurrence.is_same_along_axes else self.axes
+        first, *across = (
             [jnp.broadcast_to(jnp.asarray(value, self.s.dtype), self.s.shape) for value in function(wide, gaps, axis)]
-            for axis in self.axes
+            for axis in axes
         )
-        if self.recurrence.is_same_along_axes:
-            return first
         is_first = jnp.arange(self.s.shape[1])[None] < self.pairs
-        return [jnp.where(is_first, *values) for values in zip(first, across, strict=True)]
+        return [jnp.where(is_first, *values) for values in zip(first, *across, strict=True)] if across else first
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
         """The value of one choice. Linear, so it maps tangents too."""
