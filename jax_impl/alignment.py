@@ -11,7 +11,7 @@ from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks
-from shared.alignments import each_axis, recurrence_of, special_gaps
+from shared.alignments import each_axis, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -51,7 +51,7 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
-    parameters = each_axis(function_name, parameters, options)
+    parameters, gaps = each_axis(function_name, parameters, options)
     chosen = choose_variant(
         function_name,
         variant,
@@ -60,8 +60,9 @@ def align(
         lambda reason: _warn(reason, platform),
     )
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters, platform)
-    recurrence = recurrence_of(function_name, options, special_gaps(function_name, parameters))
+        text = _third_order_text(function_name, chosen)
+        return _fused(cpp.call_of(function_name, options, gaps), similarity, lengths, parameters, text, platform)
+    recurrence = recurrence_of(function_name, options, gaps)
     arguments = prepare(similarity, lengths, parameters, recurrence)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
@@ -91,16 +92,12 @@ def _why_not(name: str, similarity: Any, platform: str) -> str | None:
     return reason
 
 
-def _fused(
-    function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any, platform: str
-) -> Array:
+def _fused(call: cpp.Call, similarity: Any, lengths: Any, parameters: Any, text: str, platform: str) -> Array:
     """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     checks.check_fixed_shape(similarity.shape)
     s = jnp.asarray(similarity)
-    text = _third_order_text(function_name, "fused")
-    wide = widened(s)
-    return fused(function_name, options, wide, lengths, parameters, text, platform).astype(s.dtype)
+    return fused(call, widened(s), lengths, parameters, text, platform).astype(s.dtype)
 
 
 def _third_order_text(function_name: str, variant: str) -> str:

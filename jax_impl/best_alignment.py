@@ -15,7 +15,7 @@ from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
 from jax_impl.kernels.fused import converted, floating, platform_of
 from shared import checks
-from shared.alignments import each_axis, special_gaps
+from shared.alignments import each_axis
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
@@ -57,14 +57,14 @@ def best_alignment(
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
     """
     name, gaps, options = checks.best_alignment_call(functions, function, parameters)
-    gaps = each_axis(name, gaps, options)
+    gaps, special = each_axis(name, gaps, options)
     checks.check_alignment(see, similarity, lengths, gaps)
     checks.check_fixed_shape(similarity.shape)
     platform = platform_of(similarity)
     s = jnp.asarray(similarity)
     wide = widened(s)
     kernels = _kernels(platform, str(wide.dtype))
-    call = cpp.call_of(name, options, special_gaps(name, gaps))
+    call = cpp.call_of(name, options, special)
     sizes = np.array(s.shape[-2:], np.int32) if lengths is None else lengths
     scores, matches = _converted(kernels, call, wide, sizes, floating(gaps.values()))
     return scores.astype(s.dtype), matches

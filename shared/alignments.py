@@ -390,11 +390,21 @@ def axis_of(name: str) -> int | None:
     return {of_axis("", axis): axis for axis in (ROWS, COLS)}.get(name[-3:])
 
 
-def each_axis(function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters, gaps by axis as two of them; with free end gaps all gaps are by axis, or if one of them is."""
+def has_free_ends(options: Mapping[str, Any]) -> bool:
+    """Whether gaps at the ends of an axis cost nothing."""
+    return options.get("end_gaps", COST) != COST
+
+
+def each_axis(
+    function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The parameters, gaps by axis as two of them; and the names of the gaps by position or, if there are any, by axis.
+
+    If one gap is by axis, or with free end gaps, all of them are.
+    """
     gaps, result = ALIGNMENTS[function_name].gaps, {}
-    if options.get("end_gaps", COST) == COST and not any(isinstance(parameters.get(gap), tuple) for gap in gaps):
-        return dict(parameters)
+    if not has_free_ends(options) and not any(isinstance(parameters.get(gap), tuple) for gap in gaps):
+        return dict(parameters), names_by_position(function_name, parameters)
     for name, value in parameters.items():
         if name not in gaps:
             result[name] = value
@@ -403,7 +413,7 @@ def each_axis(function_name: str, parameters: Mapping[str, Any], options: Mappin
         if len(pair) != 2:
             raise ValueError(f"{name} must be one gap or a tuple (rows, cols) of two, got a tuple of {len(pair)}")
         result |= {of_axis(name, axis): of_one for axis, of_one in enumerate(pair)}
-    return result
+    return result, tuple(name for name in result if axis_of(name) is not None)
 
 
 def _recurrence(
@@ -459,7 +469,7 @@ def _in_last(function_name: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 def _every_recurrence() -> Iterator[Recurrence]:
     for name, alignment in ALIGNMENTS.items():
         for options in alignment.all_options():
-            if options.get("end_gaps", COST) == COST:
+            if not has_free_ends(options):
                 for by_position in _subsets(alignment.gaps):
                     yield _recurrence(name, options, False, by_position)
             if alignment.gaps:
@@ -470,17 +480,11 @@ RECURRENCES = {recurrence.name: recurrence for recurrence in _every_recurrence()
 
 
 def recurrence_of(function_name: str, options: Mapping[str, Any], gaps: Iterable[str] = ()) -> Recurrence:
-    """The recurrence of a public function with these options. gaps: what `special_gaps` returns."""
+    """The recurrence of a public function with these options. gaps: the names of those by position or by axis."""
     names = tuple(gaps)
-    is_by_axis = options.get("end_gaps", COST) != COST or any(axis_of(name) is not None for name in names)
+    is_by_axis = has_free_ends(options) or any(axis_of(name) is not None for name in names)
     by_position = _in_last(function_name, options) if is_by_axis else names
     return RECURRENCES[_name(function_name, options, is_by_axis, by_position)]
-
-
-def special_gaps(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """The gaps by position, or if `each_axis` returned gaps by axis all of these."""
-    by_axis = tuple(name for name in parameters if axis_of(name) is not None)
-    return by_axis or names_by_position(function_name, parameters)
 
 
 def names_by_position(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
-from shared.alignments import ALIGNMENTS, COLS, COST, ROWS, of_axis
+from shared.alignments import ALIGNMENTS, COLS, ROWS, has_free_ends, of_axis
 from shared.kernels import cpp, triton
 from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import (
@@ -38,9 +38,8 @@ def kernels() -> list[Kernel]:
 def _asked() -> Iterator[tuple[Any, ...]]:
     """Arguments of `kernels_of`."""
     for name, alignment in ALIGNMENTS.items():
-        paid, free = [], []
-        for options in alignment.all_options():
-            (paid if options.get("end_gaps", COST) == COST else free).append(options)
+        free = [options for options in alignment.all_options() if has_free_ends(options)]
+        paid = [options for options in alignment.all_options() if not has_free_ends(options)]
         usual, *others_than_usual = (cpp.call_of(name, options) for options in paid)
         by_position = [cpp.call_of(name, options, alignment.gaps) for options in paid if alignment.gaps]
         axes = [of_axis(gap, axis) for gap in alignment.gaps for axis in (ROWS, COLS)]
@@ -50,6 +49,7 @@ def _asked() -> Iterator[tuple[Any, ...]]:
         yield from product((*DERIVATIVES, "product"), by_position[:1], DTYPES, (NARROW, WIDE))
         yield from product(["best"], by_position, [FLOAT32], [NARROW])
         yield from product(("score", "gradients", "product", "best"), by_axis, [FLOAT32], [NARROW])
+        yield from product(["gradients"], by_axis[1:2], [FLOAT32], [WIDE, TALL])
         yield from product(("score", *DERIVATIVES), [usual], [FLOAT32], [NARROW], [False])
         yield "gradients with values", usual, FLOAT32, NARROW
         yield "gradients", usual, FLOAT32, TALL, False

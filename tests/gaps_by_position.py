@@ -11,7 +11,7 @@ import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, by_keyword, reference_gradients
 
-from shared.alignments import ALIGNMENTS, COST
+from shared.alignments import ALIGNMENTS, has_free_ends
 
 Options = dict[str, Any]
 Values = dict[str, Any]
@@ -23,7 +23,7 @@ GAPS = [
     for names in itertools.combinations(alignment.gaps, count)
 ]
 OPTIONS = {  # free end gaps are by axis
-    problem: [options for options in described.options if options.get("end_gaps", COST) == COST]
+    problem: [options for options in described.options if not has_free_ends(options)]
     for problem, described in PROBLEMS.items()
 }
 EVERY = [(problem, options, names) for problem, names in GAPS for options in OPTIONS[problem]]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared.alignments import ALIGNMENTS, COST, each_axis, names_by_position, special_gaps
+from shared.alignments import ALIGNMENTS, each_axis, has_free_ends, names_by_position
 from shared.kernels import cpp
 from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
@@ -22,13 +22,13 @@ CASES, BY_POSITION = [], []
 for _problem, _alignment in ALIGNMENTS.items():
     _first, *_others = _alignment.all_options()
     CASES += [(_problem, _options) for _options in (_first, *_others[-1:])]
-    _costly = [_options for _options in (_first, *_others) if _options.get("end_gaps", COST) == COST]
+    _costly = [_options for _options in (_first, *_others) if not has_free_ends(_options)]
     BY_POSITION += [(_problem, _costly[-1], _alignment.gaps)] if _alignment.gaps else []
 # those that have block exponents
 IN_BLOCKS = [
     (problem, options)
     for problem, options in CASES
-    if problem not in ("soft_dtw", "needleman_wunsch_affine") and options.get("end_gaps", COST) == COST
+    if problem not in ("soft_dtw", "needleman_wunsch_affine") and not has_free_ends(options)
 ]
 
 
@@ -59,8 +59,8 @@ class Given:
     def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1, openmp=0):
         alignment, dtype = ALIGNMENTS[problem], similarity.dtype
         options, by_position = alignment.options | (options or {}), names_by_position(problem, parameters)
-        parameters = each_axis(problem, {name: parameters[name] for name in alignment.parameters}, options)
-        call = cpp.call_of(problem, options, special_gaps(problem, parameters))
+        parameters, gaps = each_axis(problem, {name: parameters[name] for name in alignment.parameters}, options)
+        call = cpp.call_of(problem, options, gaps)
         self.kernel = cpp.kernel(str(dtype), *call)
         self.similarity, self._matrix_size = np.ascontiguousarray(similarity), similarity.shape[1] * similarity.shape[2]
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)

@@ -21,7 +21,7 @@ from native_calls import PAIRS, ROWS, Given
 import jax_impl
 import torch_impl
 from shared import reference
-from shared.alignments import ALIGNMENTS, COST
+from shared.alignments import ALIGNMENTS, has_free_ends
 from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from shared.kernels.cpp import library
@@ -35,7 +35,7 @@ WITH_GAPS = [
         *itertools.product(("number", "pairs", "position"), repeat=len(ALIGNMENTS[problem].gaps)),
         *{("axis",) * len(ALIGNMENTS[problem].gaps)} - {()},
     )
-    if options.get("end_gaps", COST) == COST or set(kinds) < {"number", "axis"}
+    if not has_free_ends(options) or set(kinds) < {"number", "axis"}
 ]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
@@ -107,7 +107,7 @@ def test_the_best_alignment_of_integers_is_the_references(framework, problem, op
 @EVERY
 def test_the_best_alignment_in_each_layout_of_the_kernel_is_the_references(problem, options):
     for size in ((6, 1, 1), (5, 1, 7), (5, 7, 1), (20, 5, 8), (3, 40, 21), (2, 70, 33)):
-        for kind in ("pairs", "position" if options.get("end_gaps", COST) == COST else "axis"):
+        for kind in ("pairs", "axis" if has_free_ends(options) else "position"):
             drawn = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
             expected = reference.best_alignment(problem, drawn.similarity, drawn.lengths, **drawn.gaps, **options)
             # nobody looks at the temperature
@@ -142,7 +142,7 @@ def test_forbidden_pairs_and_pairs_with_nan_have_no_best_alignment(framework, pr
     assert scores[2] == {"soft_dtw": np.inf}.get(problem, all_gaps if "end_gaps" in options else 0.0)
     assert scores[3] == 3.0
     assert_equal([matches[3]], [np.eye(3, dtype=bool)])
-    for name in ALIGNMENTS[problem].gaps if options.get("end_gaps", COST) == COST else ():
+    for name in () if has_free_ends(options) else ALIGNMENTS[problem].gaps:
         gap = np.where(np.arange(9).reshape(3, 3) == 5, np.nan, -1.0)
         scores, matches = best(framework, problem, similarity[3], None, "float32", **{name: gap}, **options)
         assert np.isnan(scores) and not matches.any()

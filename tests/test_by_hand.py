@@ -20,7 +20,7 @@ from native_calls import others_slow
 import jax_impl
 import torch_impl
 import torch_impl.alignment
-from shared.alignments import recurrence_of
+from shared.alignments import each_axis, recurrence_of
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 from shared.variants import FOR_GPUS, variant_names
@@ -54,16 +54,17 @@ def first_alone(cases: list[Any]) -> list[Any]:
 def test_the_operators_are_what_pytorch_expects(variant, problem, options, names, dtype):
     inputs = ragged(3, 4, problem=problem)
     s = torch.tensor(np.nan_to_num(inputs.similarity, posinf=0, neginf=0)).to(getattr(torch, dtype))
-    values = torch.tensor(np.stack(list(inputs.parameters.values()), axis=1)).to(s.dtype)
-    lengths, package = torch.from_numpy(inputs.lengths), torch.ops.smooth_alignment
-    gaps = [-torch.rand_like(s) for _ in names]
+    lengths, package, flags = torch.from_numpy(inputs.lengths), torch.ops.smooth_alignment, (True, False)
     if variant == "fused":
         score, gradients, tangents = cpp_binding.score, cpp_binding.gradients, cpp_binding.tangents
-        last, flags = tuple(cpp.call_of(problem, options, names)), (True, False)
+        columns, by_position = len(each_axis(problem, inputs.parameters, options)[0]), names
+        last: tuple[Any, ...] = tuple(cpp.call_of(problem, options, names))
     else:
         score, gradients = package.wavefront_score.default, package.wavefront_gradients.default
-        tangents = package.wavefront_tangents.default
-        last, flags = (recurrence_of(problem, options, names).name, False), (True, False)
+        tangents, recurrence = package.wavefront_tangents.default, recurrence_of(problem, options, names)
+        columns, by_position, last = len(recurrence.parameters) + 1, recurrence.by_position, (recurrence.name, False)
+    values = torch.linspace(1, -2, columns).flip(0).to(s.dtype).expand(len(s), -1).contiguous()
+    gaps = [-torch.rand_like(s) for _ in by_position]
     cases = [(score, (s, lengths, values, gaps, *last)), (tangents, (s, lengths, values, gaps, s, values, gaps, *last))]
     cases += [(gradients, (s, lengths, values, gaps, *last, flag)) for flag in flags]
     for operator, arguments in cases:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks
-from shared.alignments import Recurrence, each_axis, recurrence_of, special_gaps
+from shared.alignments import Recurrence, each_axis, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -96,13 +96,11 @@ def run_pass(
         result = plain_call(pass_function, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    parameters = each_axis(function_name, parameters, options)
+    parameters, gaps = each_axis(function_name, parameters, options)
+    call = cpp.call_of(function_name, options, gaps)
 
     def why_not_fused() -> str | None:
-        pass_name = kernel_pass(pass_function, similarity, parameters.values())
-        reason = why_not(
-            similarity, cpp.call_of(function_name, options, special_gaps(function_name, parameters)), pass_name
-        )
+        reason = why_not(similarity, call, kernel_pass(pass_function, similarity, parameters.values()))
         if reason and not is_on_gpu(similarity) and cpp.why_absent():  # the reason concerns every call
             ABSENT["fused"] = reason
         return reason
@@ -120,8 +118,8 @@ def run_pass(
     if is_score and (in_transform() or under_forward_mode()):
         pass_function = transformed_score
     if chosen == "fused":
-        return fused(pass_function, function_name, options, similarity, lengths, parameters)
-    recurrence = recurrence_of(function_name, options, special_gaps(function_name, parameters))
+        return fused(pass_function, call, similarity, lengths, parameters)
+    recurrence = recurrence_of(function_name, options, gaps)
     is_cost = recurrence.is_cost
     if chosen not in SWEEPS and (is_score or is_exporting()):  # torch.export cannot trace autograd
         engine = Engine(chosen, wavefront, (recurrence.name, chosen == "cuda_graph"))

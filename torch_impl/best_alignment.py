@@ -8,6 +8,7 @@ import torch
 
 from shared import checks
 from shared.alignments import each_axis
+from shared.kernels import cpp
 from torch_impl import functions
 from torch_impl.derivatives import Engine, with_vmap
 from torch_impl.dtensors import is_dtensor, on_local_pairs
@@ -55,9 +56,9 @@ def best_alignment(
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
     """
     name, gaps, options = checks.best_alignment_call(functions, function, parameters)
-    arguments = name, options, similarity, lengths, gaps | {"temperature": 1.0}  # ignored, but the kernels expect one
+    values = gaps | {"temperature": 1.0}  # ignored, but the kernels expect one
     if is_plain_call(similarity):
-        result = plain_call(_best, *arguments)
+        result = plain_call(_best, name, options, similarity, lengths, values)
         if result is not None:
             return result
     if is_dtensor(similarity):
@@ -69,7 +70,8 @@ def best_alignment(
     elif isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         raise NotImplementedError(checks.no_best_text(similarity.device.type))
     pass_function = _best if torch.compiler.is_compiling() else _differentiated
-    return fused(pass_function, *arguments[:-1], each_axis(name, arguments[-1], options))
+    values, special = each_axis(name, values, options)
+    return fused(pass_function, cpp.call_of(name, options, special), similarity, lengths, values)
 
 
 def _best(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:

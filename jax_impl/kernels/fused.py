@@ -15,7 +15,6 @@ from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
 from jax_impl.pairs import of_one_type
-from shared.alignments import special_gaps
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
@@ -59,22 +58,15 @@ def _register(platform: str, dtype: str) -> None:
 
 
 def fused(
-    function_name: str,
-    options: dict[str, Any],
-    similarity: Array,
-    lengths: Any,
-    parameters: dict[str, Any],
-    text: str,
-    platform: str,
+    call: cpp.Call, similarity: Array, lengths: Any, parameters: dict[str, Any], text: str, platform: str
 ) -> Array:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
     A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
     _register(platform, str(similarity.dtype))  # before XLA compiles, where an error could not be raised as ours
-    kernels = _Kernels(cpp.call_of(function_name, options, special_gaps(function_name, parameters)), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
-    return _scores(kernels, text, similarity, sizes, floating(parameters.values()))
+    return _scores(_Kernels(call, platform), text, similarity, sizes, floating(parameters.values()))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

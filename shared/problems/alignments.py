@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shared import reference
-from shared.alignments import ALIGNMENTS, COST, END_GAPS
+from shared.alignments import ALIGNMENTS, END_GAPS, has_free_ends
 from shared.backends import GAPS_BY_POSITION
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
@@ -133,7 +133,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         """Differentiable parameters, and options."""
         values = self.argument_values(settings)
         by_position = [GAPS_BY_POSITION] if values.get(GAPS_BY_POSITION) else []
-        if by_position and values.get("end_gaps", COST) != COST:
+        if by_position and has_free_ends(values):
             raise UnusableInput("--gaps-by-position needs --end-gaps cost")
         return {key: values[key] for key in self._parameters}, {
             key: values[key] for key in (*self._options, *by_position)

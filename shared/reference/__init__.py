@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.alignments import ALIGNMENTS, each_axis, names_by_position, special_gaps
+from shared.alignments import ALIGNMENTS, each_axis, names_by_position
 from shared.checks import check_parameter, see_host
 from shared.reference import affine, global_linear, local_linear, warping
 from shared.tolerances import DIFFERENCE_STEP, FORBIDDEN
@@ -212,7 +212,7 @@ def _pairs(
     sizes = np.broadcast_to(full if lengths is None else np.asarray(lengths).reshape(-1, 2), (count, 2))
     arrays = {name: value for name, value in parameters.items() if not isinstance(value, (str, bool))}
     by_position = names_by_position(function_name, parameters)
-    if by_position and special_gaps(function_name, each_axis(function_name, parameters, parameters)) != by_position:
+    if by_position and each_axis(function_name, parameters, parameters)[1] != by_position:
         raise ValueError("a gap by position is neither by axis nor beside free end gaps")
     for name in by_position:
         check_parameter(name, see_host(np.asarray(parameters[name])), np.shape(similarity))

@@ -14,7 +14,7 @@ import torch
 from torch._C import _dispatch_keys
 
 from shared import checks
-from shared.alignments import COST, each_axis, names_by_position, special_gaps
+from shared.alignments import each_axis, has_free_ends, names_by_position
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vector_of
@@ -111,11 +111,11 @@ def plain_call(
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == ((2,) if is_single else (pairs, 2))):
         return None
     gaps = []
-    if _are_numbers(parameters) and options.get("end_gaps", COST) == COST:
+    if _are_numbers(parameters) and not has_free_ends(options):
         call = cpp.call_of(function_name, options)
     else:
-        parameters = each_axis(function_name, parameters, options)
-        call = cpp.call_of(function_name, options, special_gaps(function_name, parameters))
+        parameters, names = each_axis(function_name, parameters, options)
+        call = cpp.call_of(function_name, options, names)
         by_position = names_by_position(function_name, parameters)
         gaps = [parameters[name] for name in by_position]
         parameters = parameters | dict.fromkeys(by_position, 0)
@@ -162,12 +162,7 @@ _cached_values = functools.lru_cache(maxsize=16)(_checked_values)
 
 
 def fused(
-    pass_function: Callable[..., Any],
-    function_name: str,
-    options: dict[str, Any],
-    similarity: Any,
-    lengths: Any,
-    parameters: dict[str, Any],
+    pass_function: Callable[..., Any], call: cpp.Call, similarity: Any, lengths: Any, parameters: dict[str, Any]
 ) -> Any:
     """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, for any arguments.
 
@@ -185,7 +180,6 @@ def fused(
         s, values, gaps = s[None], values[None], [gap[None] for gap in gaps]
         sizes = sizes if lengths is None else sizes[None]
     binding = sys.modules[TRITON_BINDING] if is_on_gpu(s) else cpp_binding
-    call = cpp.call_of(function_name, options, special_gaps(function_name, parameters))
     results = pass_function(Engine("fused", binding, call), s, sizes, values, gaps)
     results = results if batch else _first(results)
     if s.dtype == result_dtype:
