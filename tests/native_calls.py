@@ -24,12 +24,8 @@ for _problem, _alignment in ALIGNMENTS.items():
     CASES += [(_problem, _options) for _options in (_first, *_others[-1:])]
     _costly = [_options for _options in (_first, *_others) if not has_free_ends(_options)]
     BY_POSITION += [(_problem, _costly[-1], _alignment.gaps)] if _alignment.gaps else []
-# those that have block exponents
-IN_BLOCKS = [
-    (problem, options)
-    for problem, options in CASES
-    if problem not in ("soft_dtw", "needleman_wunsch_affine") and not has_free_ends(options)
-]
+# those of similarities that have block exponents
+IN_BLOCKS = [(problem, options) for problem, options in CASES if problem != "soft_dtw" and not has_free_ends(options)]
 
 
 def others_slow(cases: list[Any], *default: int) -> list[Any]:

@@ -26,7 +26,7 @@ AFFINE = {
 CALLS: dict[str, list[Any]] = {
     "GLOBAL": [("needleman_wunsch", {}, ()), ("free_gap", {}, ())],
     "SOFT_DTW": [("soft_dtw", {}, ())],
-    "GLOBAL_AFFINE": [("needleman_wunsch_affine", {"end_gaps": end_gaps}, ()) for end_gaps in ("free", *FREE)],
+    "GLOBAL_AFFINE": [("needleman_wunsch_affine", {"end_gaps": end_gaps}, ()) for end_gaps in FREE],
     "AFFINE": [("smith_waterman_affine", options, names) for names, options in AFFINE.items()],
 }
 # pairs, rows and columns around the width of a vector

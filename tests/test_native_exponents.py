@@ -371,6 +371,46 @@ def test_one_gap_by_position_is_held_up_to_its_bounds(match, usual, one, is_held
     assert exact == (0 if is_held else CALLS)
 
 
+def random_costs(chance: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Costs of one of several kinds, in bits: mostly within the 27 of block exponents."""
+    rows, cols = shape
+    most = chance.choice([4, 12, 26])
+    steep = np.full(shape, chance.choice([0.0, 1.0, -1.0]))
+    steep[chance.integers(rows)] = steep[:, chance.integers(cols)] = chance.choice([-26, 26])
+    kinds = (
+        *(steep, chance.normal(size=shape) ** 2, chance.uniform(-most, most, shape)),
+        np.where(chance.random(shape) < 0.5, most, 0.0),
+        np.abs(np.subtract.outer(np.linspace(0, most, rows), chance.uniform(0, most, cols))),
+    )
+    costs = kinds[chance.integers(len(kinds))]
+    if chance.random() < 0.2:
+        costs[chance.integers(rows), chance.integers(cols)] = chance.choice([28, 200, np.inf])
+    return costs
+
+
+@pytest.mark.parametrize("dtype", ["float64"], indirect=True)
+def test_costs_are_held_up_to_27_bits(uniform):
+    waves = np.sin(np.cumsum(random().uniform(0, 0.3, (2, 4, 300)), axis=-1))
+    squares = (waves[0, :, :, None] - waves[1, :, None]) ** 2
+    for costs, lengths in (uniform, (squares, None)):
+        assert assert_as_with_cell_exponents("soft_dtw", None, costs, lengths, {"temperature": 1.0}) == 0
+    for one in (-27.1, -26.9, 26.9, 27.1):
+        costs = random().uniform(0, 3, (1, 60, 300))
+        costs[0, 30, 200] = one
+        exact = assert_as_with_cell_exponents("soft_dtw", None, costs * BIT, None, {"temperature": 1.0})
+        assert exact == (0 if abs(one) < 27 else CALLS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float64"], indirect=True)
+def test_random_costs_are_right():
+    chance = random(7)
+    for _ in range(400):
+        shape = int(chance.choice([1, 2, 8, 17, 66, 130])), int(chance.choice([17, 20, 40, 64, 150, 270]))
+        costs = random_costs(chance, shape) * BIT
+        assert_as_with_cell_exponents("soft_dtw", None, costs, None, {"temperature": 1.0})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("match", [12.0, 13.0, 14.0])
 def test_the_temperature_of_a_certain_alignment_with_many_free_gaps(match):

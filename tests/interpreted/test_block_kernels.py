@@ -223,6 +223,7 @@ def direction(arrays: Any) -> np.ndarray:
     [
         pytest.param(*case, marks=SLOW if number else ())
         for number, case in enumerate(zip(CALLS, 2 * CHUNKS, 3 * ("torch", "jax"), strict=True))
+        if number % 2 == 0 or case[0] == "turns"
     ],
 )
 def test_public_functions_are_right_beside_pairs_with_a_flag(
@@ -272,9 +273,7 @@ def test_awkward_sizes_are_right(which: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("which", "gap"), [("affine", (-11.0, -1.0)), ("turns", (-5.0, -2.0)), ("any", -8.0), ("global", -6.0)]
-)
+@pytest.mark.parametrize(("which", "gap"), [("affine", (-11.0, -1.0)), ("any", -8.0)])
 def test_proteins_have_no_flag(which: str, gap: Any):
     """Steep alignments, one of a protein with itself, in the layouts of many pairs."""
     records = read_fasta(GLOBINS)

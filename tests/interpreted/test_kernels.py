@@ -50,7 +50,6 @@ CASES = [
     ("torch", "needleman_wunsch_affine", ALL_TURNS, AXES, "float32", (9, 1)),
     ("jax", "needleman_wunsch_affine", RESTRICTED, (), "float64", (6, 5)),
     ("torch", "needleman_wunsch_affine", ALL_TURNS, (), "float32", (1, 9)),
-    ("torch", "needleman_wunsch_affine", NO_TURNS, ("gap_open",), "float64", (6, 5)),
     ("torch", "needleman_wunsch_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
     ("torch", "needleman_wunsch", {"end_gaps": "free_cols"}, axes_of("gap"), "float64", (6, 5)),
     ("jax", "needleman_wunsch", {"end_gaps": "free_rows"}, axes_of("gap"), "float32", (6, 5)),

@@ -13,7 +13,6 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jax_impl
-from shared.alignments import ALIGNMENTS
 
 PAIRS, ROWS, COLS = 6, 5, 7
 BATCH = P("devices")
@@ -68,7 +67,9 @@ def same(result: jax.Array, call: Call, given: list[np.ndarray]) -> None:
 # each pass by fused; and in the slow tier the other alignments, and the wavefront, of which XLA compiles one in seconds
 CASES = [(function, "smith_waterman", "fused") for function in ("score", "marginals", "product", "best")]
 CASES += slowly(("marginals", "smith_waterman", "wavefront"), ("product", "smith_waterman", "wavefront"))
-CASES += slowly(*((function, name, "fused") for name in [*ALIGNMENTS][1:] for function in ("product", "best")))
+CASES += slowly(
+    *((function, name, "fused") for name in ("smith_waterman_affine", "soft_dtw") for function in ("product", "best"))
+)
 
 
 @pytest.mark.parametrize(("asked", "name", "variant"), CASES)

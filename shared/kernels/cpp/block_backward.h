@@ -20,7 +20,7 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
-  std::conditional_t<POSITIONS, Empty, Scan> scan;
+  std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
   Power share;                   // of both units in the total
   Vec origin_down;               // of the forward sweep
@@ -90,7 +90,7 @@ class BackwardStrip {
   TileSums &sums;
   Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, none: nobody needs them
   Vec least_step{}, peak{}, largest_share{};  // of the current band
-  Vec largest_loss{};  // bits, with gaps by position: the share that a column's largest state would have if B were 1
+  Vec largest_loss{};  // bits, with gaps that vary: the share that a column's largest state would have if B were 1
 
   /* As ForwardStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
@@ -158,14 +158,14 @@ class BackwardStrip {
         least = min_of(least, c.step);
       }
       unit_after = unit;
-      if constexpr (!POSITIONS) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
+      if constexpr (!GAPS_VARY<Kind>) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
       c.one = scaled(splat(1), -unit_down);
       const Vec share = (unit_down - total.unit) + unit;
       c.share = Power::of(share);
       c.end_share = scaled(total.inverse_m, unit_down - total.unit);
       largest = max_of(largest, is_last ? (exists ? share : largest) : share);
-      if constexpr (POSITIONS) {
+      if constexpr (GAPS_VARY<Kind>) {
         const Vec peak_down = units[v * K::band_marks + K::marks];
         const Vec own = share + exponent_of(max_of(peak_down, splat(SMALLEST_NORMAL)));
         loss = max_of(loss, exists ? own : loss);
@@ -192,12 +192,12 @@ class BackwardStrip {
       for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k];
     });
     least_step = least, largest_share = largest;
-    if constexpr (POSITIONS) largest_loss = loss;
+    if constexpr (GAPS_VARY<Kind>) largest_loss = loss;
   }
 
   INLINE bool try_some(Int first, Int rows, const Vec *kept) {
-    if constexpr (POSITIONS) return try_band_by_position(first, rows, kept);
-    if constexpr (!POSITIONS) return try_band(first, rows, kept);
+    if constexpr (GAPS_VARY<Kind>) return try_band_by_position(first, rows, kept);
+    if constexpr (!GAPS_VARY<Kind>) return try_band(first, rows, kept);
   }
 
   /* The marginals of matches, or their tangents, from B; q: its share. */
@@ -264,8 +264,8 @@ class BackwardStrip {
         const Vec *own = from + v * K::size;
         __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
         const Vec w = own[K::w], matched = own[K::matched];
-        const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
-        Vec t_arrived;
+        const Vec x = c.now[0];
+        Vec arrived = c.step * moved_down<1>(x, after), t_arrived;
         if constexpr (tangents) {  // what comes from the columns after, from this origin
           t_arrived = c.step * moved_down<1>(c.now[T], fma(c.change, after, t_after));
           t_across = fma(c.change, across, t_across);
@@ -273,18 +273,20 @@ class BackwardStrip {
           t_after = c.now[T];
         }
         after = x;
+        if constexpr (Kind::end == End::last && is_last) {  // all states may end there
+          arrived += i == end_row ? c.end : splat(0);
+          if constexpr (tangents) t_arrived += i == end_row ? c.apart : splat(0);
+        }
         Vec b, t_b;  // of the match
         if constexpr (ONE_STATE<Kind>) {
           const Vec gap = o.template weights<From::up, 0>();
           Vec begun = arrived;
           if constexpr (Kind::end == End::anywhere) begun += c.end;
-          if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : splat(0);
           const Vec below = c.now[1];
           b = scanned<false>(c.scan, fma(gap, below, begun), across);
           if constexpr (tangents) {
             Vec t_own = fma(gap, c.now[T + 1], t_arrived);
             if constexpr (Kind::end == End::anywhere) t_own += c.apart;
-            if constexpr (Kind::end == End::last && is_last) t_own += i == end_row ? c.apart : splat(0);
             t_b = scanned<false>(c.scan, t_own, t_across);
             c.now[T + 1] = t_b;
           }
@@ -314,7 +316,7 @@ class BackwardStrip {
             c.now[T + 1] = fma(back, t_next, fma(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
-            const Vec states[] = {fma(w, c.one, matched), own[K::across], own[K::down]};
+            const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, own[K::across], own[K::down]};
             const Vec to_right = c.share.times(next), to_below = c.share.times(down);
             for (int s = 0; s < 3; ++s) {
               of_left[s] = fma(states[s], to_right, of_left[s]);

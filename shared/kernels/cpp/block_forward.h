@@ -21,9 +21,9 @@ struct ForwardColumns : Origins<tangents> {
   static constexpr int t_passed = two_parts ? 3 : tangent, passed = t_passed * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // log2 of the unit; in this unit, that of the column before, and 1
-  std::conditional_t<POSITIONS, Empty, Scan> scan;
-  Vec sum, t_sum;                // of the ends in the band
-  Vec peak[POSITIONS ? 1 : 0];   // the largest state in the band
+  std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
+  Vec sum, t_sum;                     // of the ends in the band
+  Vec peak[GAPS_VARY<Kind> ? 1 : 0];  // the largest state in the band
   INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
 };
 
@@ -68,7 +68,7 @@ struct Ends {
 
 /* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added
    to the next one. */
-struct StripEnds : Ends, std::conditional_t<POSITIONS, GapExtremes, Empty> {
+struct StripEnds : Ends, GapExtremes {
   Vec lost = splat(0), largest = splat(NOTHING);
   OriginRange origins;
 
@@ -96,9 +96,9 @@ class ForwardStrip {
   const Border *left;   // null: nothing is outside
   const Border *right;  // null: not needed
   StripEnds &ends;
-  int most = POSITIONS ? 4 : weights.most_rows;  // rows that the next band may have
+  int most = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
-  double sunk = 0;            // the bits by which gaps by position can make a column of it sink
+  double sunk = 0;            // the bits by which gaps that vary can make a column of it sink
 
   /* Rows first to last - 1; false where block exponents cannot hold them. When recording: what is kept of each cell, the
      bands, and the units of each. */
@@ -115,11 +115,11 @@ class ForwardStrip {
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
-          most = weights.next_rows(peak, int(aligned), most, POSITIONS ? sunk : 0);
+          most = weights.next_rows(peak, int(aligned), most, GAPS_VARY<Kind> ? sunk : 0);
           break;
         }
         if (rows == 1) return false;
-        most = int(aligned >= 4 ? aligned / (POSITIONS && sunk > MOST_DECAY ? 2 : 4) : 1);
+        most = int(aligned >= 4 ? aligned / (GAPS_VARY<Kind> && sunk > MOST_DECAY ? 2 : 4) : 1);
         again();
       }
     }
@@ -129,8 +129,8 @@ class ForwardStrip {
 
  private:
   INLINE bool try_some(Int first, Int rows, Vec *kept) {
-    if constexpr (POSITIONS) return try_band_by_position(first, rows, kept);
-    if constexpr (!POSITIONS) return try_band(first, rows, kept);
+    if constexpr (GAPS_VARY<Kind>) return try_band_by_position(first, rows, kept);
+    if constexpr (!GAPS_VARY<Kind>) return try_band(first, rows, kept);
   }
 
   INLINE void begin_band(bool move_origins) {
@@ -140,6 +140,7 @@ class ForwardStrip {
       const Vec above = c.state();
       Vec natural = exponent_of(max_of(above, splat(SMALLEST_NORMAL))) + c.unit;
       if constexpr (Kind::local) natural = max_of(natural, splat(0));
+      if constexpr (IS_COST<Kind>) natural = above > splat(0) ? natural : c.unit + LEVEL;  // above the matrix
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
       for (Vec &number : c.now) number = scaled(number, change);
@@ -147,7 +148,7 @@ class ForwardStrip {
       c.step = scaled(splat(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
       c.one = scaled(splat(1), -unit);
-      if constexpr (!POSITIONS) c.scan = scan_of<true>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
+      if constexpr (!GAPS_VARY<Kind>) c.scan = scan_of<true>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
         if (move_origins) {
           c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : splat(0), natural);
@@ -159,9 +160,11 @@ class ForwardStrip {
       }
       for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k];
       c.sum = c.t_sum = splat(0);
-      if constexpr (POSITIONS && recording) c.peak[0] = splat(0);
+      if constexpr (GAPS_VARY<Kind> && recording) c.peak[0] = splat(0);
       const int count = v == strip.vectors - 1 ? strip.last : LANES;
-      least = min_of(least, lane_numbers() < splat_int(count) ? c.step : splat(1));
+      const Mask exists = lane_numbers() < splat_int(count);
+      least = min_of(least, exists ? c.step : splat(1));
+      if constexpr (IS_COST<Kind>) c.step = exists ? c.step : splat(0);  // beyond, units may be anything
     }
     least_step = least;
   }
@@ -171,7 +174,7 @@ class ForwardStrip {
       Columns &c = columns[v];
       for (int k = 0; k < Columns::count; ++k) c.now[k] = c.above[k];
       c.sum = c.t_sum = splat(0);
-      if constexpr (POSITIONS && recording) c.peak[0] = splat(0);
+      if constexpr (GAPS_VARY<Kind> && recording) c.peak[0] = splat(0);
     }
   }
 
@@ -191,11 +194,15 @@ class ForwardStrip {
           store(outside[n] + k, number);
           // step to this column, if the one before had a unit in which the number, or a start, is 2^LEVEL
           const Vec worth = Kind::local ? max_of(number, one) : number;
-          if (n == 0) least = min_of(least, lane_numbers() < splat_int(count) ? scaled(worth, splat(-LEVEL)) : splat(1));
+          Mask counts = lane_numbers() < splat_int(count);
+          if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing
+          if (n == 0) least = min_of(least, counts ? scaled(worth, splat(-LEVEL)) : splat(1));
         }
       }
-    } else {  // a local alignment's first column
+    } else if constexpr (Kind::local) {  // the first column
       least = min_of(least, scaled(one, splat(-LEVEL)));
+    } else if (first == 0) {  // of soft_dtw only the corner is outside
+      outside[0][0] = one[0];
     }
   }
 
@@ -336,7 +343,7 @@ class ForwardStrip {
         Vec *to = units + v * K::band_marks;
         to[0] = c.unit;
         if constexpr (tangents) to[1] = origin;
-        if constexpr (POSITIONS) to[K::marks] = c.peak[0];
+        if constexpr (GAPS_VARY<Kind>) to[K::marks] = c.peak[0];
       }
       if constexpr (Kind::end != End::last) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;

@@ -1,4 +1,4 @@
-/* The bands of a strip with gaps by position.
+/* The bands of a strip with gaps by position, and of soft_dtw, whose gaps weigh what the cell's match does.
 
    The recurrences are those of block_forward.h and block_backward.h. Weights of gaps are computed row by row, so a row
    has a scan of its own, and what a gap down the column costs is known only in the next row. The conditions differ: how
@@ -38,12 +38,19 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     Vec *to = recording ? kept + size_t(k) * strip.vectors * K::size : row_memory;
     Vec least_down = splat(1), least_open = splat(1);
     strip.each([&](int v, auto is_last) {
-      const Vec s = strip.part<is_last>(row, v, -infinity);
+      const Vec s = SIGN<Kind> * strip.part<is_last>(row, v, SIGN<Kind> * -infinity);
       __builtin_prefetch(row + 2 * strip.pitch + v * LANES);
       if constexpr (tangents) __builtin_prefetch(t_row + 2 * strip.pitch + v * LANES);
       const Vec w = o.match(s);
       to[v * size + w_at] = w;
-      if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
+      if constexpr (tangents) {
+        const Vec t = strip.part<is_last>(t_row, v, 0) * o.inverse_t;
+        to[v * size + t_w_at] = IS_COST<Kind> ? -t : w * t;
+      }
+      if constexpr (IS_COST<Kind>) {
+        const Vec gap = is_last ? (lane_numbers() < splat_int(strip.last) ? w : splat(1)) : w;
+        most_gap = max_of(most_gap, gap), least_down = min_of(least_down, gap);
+      }
       if constexpr (gaps > 1) most_match = max_of(most_match, w);
       if constexpr (Kind::local) lowest = min_of(lowest, s > FORBIDDEN ? s : lowest);
       unrolled<gaps>([&](auto g) {
@@ -95,16 +102,19 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.apart), t_w * continued)
                                                : fma(w_step, t_diagonal, t_w * c.step * diagonal);
         t_begun = starts_apart ? fma(w, c.apart, fma(t_w, c.one, t_matched)) : t_matched;
+        if constexpr (IS_COST<Kind>) t_begun = w_step * t_diagonal;
       }
-      constexpr bool keeps_steps = recording && pass == Pass::gradients;
+      constexpr bool keeps_steps = recording && pass == Pass::gradients && GAPS<Kind> > 0;
       Vec *stepped = to + v * size + (keeps_steps ? K::stepped : 0);
       Vec sum, t_sum, handed[2], t_handed[2];  // handed: to the next cell, for open, and for extend
       if constexpr (ONE_STATE<Kind>) {
-        const Vec gap = own[gap_at];
+        const Vec gap = own[IS_COST<Kind> ? w_at : gap_at];
         const Scan scan = scan_of<true>(c.step * gap);
         sum = scanned<true, true>(scan, fma(gap, above, begun), across);
         if constexpr (tangents) {
-          t_sum = scanned<true, true>(scan, fma(gap, c.now[1], t_begun), t_across);
+          Vec t_own = fma(gap, c.now[1], t_begun);
+          if constexpr (IS_COST<Kind>) t_own = fma(own[t_w_at], sum, t_own);  // the weight is that of every choice
+          t_sum = scanned<true, true>(scan, t_own, t_across);
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
@@ -144,8 +154,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       most = max_of(most, sum);
       if constexpr (recording) {
         c.peak[0] = max_of(c.peak[0], sum);
-        to[v * size + K::matched] = matched;
-        if constexpr (tangents) to[v * size + K::t_matched] = t_matched;
+        to[v * size + K::matched] = IS_COST<Kind> ? sum : matched;
+        if constexpr (tangents) to[v * size + K::t_matched] = IS_COST<Kind> ? t_sum : t_matched;
       }
       if constexpr (Kind::end != End::last) {
         c.sum += Kind::end == End::anywhere ? sum : matched;
@@ -173,6 +183,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
+  if constexpr (IS_COST<Kind>) return true;
   GapExtremes seen;
   seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
   if (!ONE_STATE<Kind> && !o.back_is_allowed) {
@@ -207,9 +218,9 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
   Vec most = splat(0), largest_q = splat(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
-  constexpr int gaps = GAPS<Kind>;
+  constexpr int gaps = GAPS<Kind>, extend_at = IS_COST<Kind> ? K::w : K::gap + gaps - 1;
   constexpr bool has_places = gradients && Kind::local;
-  Vec similarity = splat(0), matches = splat(0), steps[gaps] = {}, costs[gaps] = {};  // expected sums
+  Vec similarity = splat(0), matches = splat(0), steps[2] = {}, costs[2] = {};  // expected sums
   Places begins, ends;
   for (Int k = rows - 1; k >= 0; --k) {
     const Int i = first + k;
@@ -220,6 +231,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
     constexpr int extends = T - 1;
     Vec across = splat(outside[extends][k]), t_across = splat(outside[T + extends][k]), gap_after = splat(1);
     Vec open_after = splat(outside[1][k]), t_open_after = splat(outside[T + 1][k]);
+    Vec t_w_after = splat(0);  // of soft_dtw, the tangent of the weight of the cell after, times its B
     // inlined, or GCC would leave it a function, with the sums in memory
     strip.each_back([&](int v, auto is_last) __attribute__((always_inline)) {
       Columns &c = columns[v];
@@ -235,7 +247,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         t_after = c.now[T];
       }
       after = x;
-      const Vec extend = own[K::gap + GAPS<Kind> - 1];
+      const Vec extend = own[extend_at];
       const Scan scan = scan_of<false>(c.step * moved_down<1>(extend, gap_after));
       gap_after = extend;
       Vec b, t_b;  // of the match
@@ -249,8 +261,13 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           Vec t_begun = t_arrived + c.now[T + 1];
           if constexpr (Kind::end == End::anywhere) t_begun += c.apart;
           if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : splat(0);
+          if constexpr (IS_COST<Kind>) {
+            const Vec t_w_b = own[K::t_w] * (w * b);
+            t_begun = fma(c.step, moved_down<1>(t_w_b, t_w_after), t_begun);
+            t_w_after = t_w_b;
+          }
           t_b = scanned<false, true>(scan, t_begun, t_across);
-          c.now[T + 1] = extend * t_b;
+          c.now[T + 1] = IS_COST<Kind> ? fma(extend, t_b, t_w_after) : extend * t_b;
         }
         c.now[1] = extend * b;
       } else {
@@ -280,7 +297,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       constexpr bool ends_apart = Kind::end == End::after_match;
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
-      if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+      if constexpr (tangents && !IS_COST<Kind>) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+      if constexpr (tangents && IS_COST<Kind>) c.now[T] = c.now[T + 1];
       auto write = [&](Real *row, Vec value) {
         if constexpr (is_last) {
           store_some(row + v * LANES, strip.last, value);
@@ -293,7 +311,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       if constexpr (gradients) {
         const int64_t at = i * strip.pitch;
         matches += p;
-        similarity = fma(p, max_of(strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
+        similarity = fma(p, max_of(SIGN<Kind> * strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
         const Vec *stepped = own + K::stepped;
         Vec along = q, down = q;
         if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
@@ -315,12 +333,12 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
     });
     if (has_places && k > 0) begins.next_row(), ends.next_row();
     if (left) {
-      const Real gap = from[K::gap + GAPS<Kind> - 1][0];
+      const Real gap = from[extend_at][0];
       pass_on(i, true);
       left->numbers[extends][i] = gap * across[0];
       if constexpr (!ONE_STATE<Kind>) left->numbers[1][i] = open_after[0];
       if constexpr (tangents) {
-        left->numbers[T + extends][i] = gap * t_across[0];
+        left->numbers[T + extends][i] = gap * t_across[0] + (IS_COST<Kind> ? t_w_after[0] : 0);
         if constexpr (!ONE_STATE<Kind>) left->numbers[T + 1][i] = t_open_after[0];
       }
     }

@@ -177,7 +177,7 @@ int32_t run(const Job &job) {
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = HAS_BLOCKS<Kind> && call.layout == ALIGNMENT_CHOOSE &&
                  !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
-    // border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
+    // add_border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position
     if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
     for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
       if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;

@@ -45,8 +45,6 @@ inline bool has_gap(int kind) { return kind != ALIGNMENT_FREE_GAP && kind != ALI
 inline bool is_affine(int kind) { return kind == ALIGNMENT_AFFINE || kind == ALIGNMENT_GLOBAL_AFFINE; }
 inline bool is_global(int kind) { return kind >= ALIGNMENT_GLOBAL; }
 
-// How many parameters one gap is.
-constexpr int EACH = AXES ? 2 : 1;
 inline int parameter_count(int kind) { return 1 + EACH * (is_affine(kind) ? 2 : has_gap(kind)); }
 
 // Whether end gaps along an axis cost nothing.
@@ -64,10 +62,9 @@ inline Parameters parameters_of(const AlignmentCall &call, const Real *values, i
   Parameters p{};
   p.temperature = own[count - 1];
   for (int axis = 0; axis < 2 && has_gap(call.kind); ++axis) {
-    const int at = AXES ? axis : 0;
-    if (!is_by_position(call, 0)) p.open[axis] = own[at];
+    if (!is_by_position(call, 0)) p.open[axis] = own[gap_along(axis)];
     p.extend[axis] = p.open[axis];
-    if (is_affine(call.kind)) p.extend[axis] = is_by_position(call, 1) ? 0 : own[EACH + at];
+    if (is_affine(call.kind)) p.extend[axis] = is_by_position(call, 1) ? 0 : own[EACH + gap_along(axis)];
   }
   return p;
 }
@@ -219,7 +216,7 @@ inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]
   }
   for (int axis = 0; axis < 2; ++axis) {
     const double turns = cost[int(TURN[axis])];
-    (call.options & ALIGNMENT_PENALIZE_TURNS ? gaps.open : gaps.extend)[AXES ? axis : 0] += turns;
+    (call.options & ALIGNMENT_PENALIZE_TURNS ? gaps.open : gaps.extend)[gap_along(axis)] += turns;
   }
   return gaps;
 }
@@ -240,7 +237,7 @@ inline Parameters only_gaps(const AlignmentCall &call, const Size &size) {
   for (int axis = 0; axis < 2 && is_global(call.kind) && has_gap(call.kind); ++axis) {
     const double count = double(axis == ROWS ? size.cols : size.rows);
     if (count == 0 || is_free(call, axis)) continue;
-    const int at = AXES ? axis : 0;
+    const int at = gap_along(axis);
     gaps.open[at] = is_affine(call.kind) ? 1 : count, gaps.extend[at] = is_affine(call.kind) ? count - 1 : 0;
   }
   return gaps;

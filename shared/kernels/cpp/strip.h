@@ -29,6 +29,10 @@ constexpr int ACROSS = receiver<Kind>(From::left);
 template <class Kind>
 constexpr int DOWN = receiver<Kind>(From::up);
 
+/* A similarity is this times what the matrix holds. */
+template <class Kind>
+constexpr Real SIGN = IS_COST<Kind> ? -1 : 1;
+
 /* A pair's constants. */
 template <class Kind>
 struct PairWeights {
@@ -123,18 +127,18 @@ struct Power {
 template <class Kind, Pass pass>
 struct Kept {
   static constexpr int w = 0, matched = 1;         // weight of the match; and times that of what it continues
-  static constexpr int t_w = 2, t_matched = 3;
+  static constexpr int t_w = 2, t_matched = 3;     // their tangents; of soft_dtw, t_w is that of the weight's logarithm
   static constexpr int across = 2, down = 3;       // states of gaps; a single state is `across`
   static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // weights of gaps by position
   // with gaps by position, the weight that came into the cell by a gap: 0 open along the row, 1 open down the column,
   // // 2 and 3 likewise extend; with a single state one number, their sum
   static constexpr int stepped = gap + GAPS<Kind>, steps = pass != Pass::gradients ? 0 : ONE_STATE<Kind> ? 1 : 4;
-  static constexpr int size = POSITIONS                 ? stepped + steps
-                              : pass == Pass::tangents  ? 4
-                              : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4)
-                                                        : 2;
+  static constexpr int size = POSITIONS                                   ? stepped + steps
+                              : pass == Pass::tangents                    ? 4
+                              : pass == Pass::gradients && !IS_COST<Kind> ? (ONE_STATE<Kind> ? 3 : 4)
+                                                                          : 2;
   static constexpr int marks = pass == Pass::tangents ? 2 : 1;  // of a column in a band: its unit, and the origin
-  static constexpr int band_marks = marks + (POSITIONS ? 1 : 0);  // and its largest state
+  static constexpr int band_marks = marks + (GAPS_VARY<Kind> ? 1 : 0);  // and its largest state
 };
 
 /* A tangent is kept as t - origin * V, with an origin near t / V that LANES columns choose every ORIGIN_ROWS or more: what

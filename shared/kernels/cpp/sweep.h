@@ -34,8 +34,8 @@ struct Lanes {
   Vec scale_high, scale_low;   // log2(e) / T in two parts
   Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
   Value costs[COSTS];          // all but match
-  Vec gap_tangent[AXES + 1];   // of each further gap along the border
-  Vec gap_whole[AXES + 1], gap_part[AXES + 1];  // its exponent and log2(fraction)
+  Vec gap_tangent[EACH];       // of each further gap along the border
+  Vec gap_whole[EACH], gap_part[EACH];  // its exponent and log2(fraction)
   bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
   Cost turn[POSITIONS ? 2 : 0];  // what turn and back cost: open or extend, or if forbidden none
@@ -281,7 +281,7 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
     return states;
   }
   constexpr bool affine = Kind::states > 1;
-  const int along = AXES ? axis : 0;
+  const int along = gap_along(axis);
   const Vec further = affine ? gaps - Real(1) : gaps;
   Vec whole = rounded_product(further, lanes.gap_part[along]);
   Vec part = fma(further, lanes.gap_part[along], -whole);

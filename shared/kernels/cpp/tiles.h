@@ -11,9 +11,7 @@
 
 #include "block_backward.h"
 #include "block_forward.h"
-#ifdef BY_POSITION
 #include "by_position.h"
-#endif
 #include "solve.h"
 
 namespace alignment {
@@ -90,6 +88,8 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     for (double &cost : bits) cost = 0;  // each band finds out
   }
   weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
+  // else a global alignment may need a match that counts as 0 between gaps of which two would cost too much
+  if (!Kind::local && Kind::states > 1 && p.open[ROWS] > p.extend[ROWS]) return false;
   if (!held) return false;
   weights.inverse_t = splat(Real(1 / p.temperature));
   double first = 0, further = 0;
@@ -105,15 +105,25 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
   return true;
 }
 
-/* Weights of whole numbers of gaps: fraction and exponent. */
-struct GapWeight {
-  Real whole, part;
-  explicit GapWeight(double bits) : whole(Real(std::nearbyint(bits))), part(Real(bits - std::nearbyint(bits))) {}
-  void operator()(Vec gaps, Vec &m, Vec &e) const {
-    const Vec more = rounded_product(gaps, splat(part));
-    m = power_of_fraction(fma(gaps, splat(part), -more));
-    e = fma(gaps, splat(whole), more);
+/* Weights of whole numbers of gaps along the border: fraction and exponent. */
+class BorderGaps {
+ public:
+  /* Bits of the first gap and of each further one. */
+  BorderGaps(double first, double further)
+      : further_(further), once_(first - further), whole_(Real(std::nearbyint(further))),
+        part_(Real(further - std::nearbyint(further))), once_whole_(Real(std::nearbyint(once_))),
+        once_fraction_(Real(std::exp2(once_ - std::nearbyint(once_)))) {}
+  double bits(double gaps) const { return once_ + gaps * further_; }
+  void weights(Vec gaps, Vec &m, Vec &e) const {
+    const Vec more = rounded_product(gaps, splat(part_));
+    const Mask any = gaps > splat(0);
+    m = power_of_fraction(fma(gaps, splat(part_), -more)) * (any ? splat(once_fraction_) : splat(1));
+    e = fma(gaps, splat(whole_), more) + (any ? splat(once_whole_) : splat(0));
   }
+
+ private:
+  double further_, once_;
+  Real whole_, part_, once_whole_, once_fraction_;
 };
 
 /* How many strips a pair is cut into. */
@@ -124,6 +134,7 @@ template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
   static constexpr Pass first_pass = tangents ? pass : Pass::score;
+  static constexpr bool has_border = !Kind::local && !IS_COST<Kind>;  // an alignment may come from there by gaps
   using K = Kept<Kind, pass>;
   using Down = ForwardColumns<Kind, tangents>;
   using Up = BackwardColumns<Kind, pass>;
@@ -177,7 +188,7 @@ class Tiles {
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
   bool has_score() const { return score_weight_.exists; }
-  Real score() const { return Real(p_.temperature * score_weight_.log()); }
+  Real score() const { return SIGN<Kind> * Real(p_.temperature * score_weight_.log()); }
 
  private:
   /* The memory of one thread. */
@@ -275,7 +286,7 @@ class Tiles {
     blocks_ = (rows_ + height_ - 1) / height_;
     tiled_ = strips_ * blocks_ > 1;
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
-    const bool outside = strips_ > 1 || !Kind::local;
+    const bool outside = strips_ > 1 || has_border;
     const size_t down = outside ? down_border_slots() * border_ * (Down::passed + K::marks) : 0;
     const size_t up = recording && outside ? border_slots_ * border_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
@@ -288,7 +299,7 @@ class Tiles {
     up_ = shared.take<Up>(recording ? vectors_ : 0);
     strip_states_ = shared.take<StripState>(strips_);
     for (Int strip = 0; strip < strips_; ++strip) new (strip_states_ + strip) StripState;
-    if constexpr (!Kind::local) {
+    if constexpr (has_border) {
       follow_left_border();
       strip_states_[0].down = rows_;
     }
@@ -349,22 +360,43 @@ class Tiles {
   /* All are kept when recording: the backward sweep repeats the forward sweep block by block. */
   Int down_border_slots() const { return recording ? strips_ : border_slots_; }
 
-  double gap_bits() const { return p_.open[ROWS] * (LOG2_E / p_.temperature); }
+  BorderGaps border_gaps() const {
+    const double bits_per_unit = LOG2_E / p_.temperature;
+    return {p_.open[ROWS] * bits_per_unit, (ONE_STATE<Kind> ? p_.open : p_.extend)[ROWS] * bits_per_unit};
+  }
+
+  /* Bits of a cell's weight, as far as there are block exponents for it; outside the matrix 0. */
+  double bits_of_cell(Int i, Int j) const {
+    if (j >= size_.cols) return 0;
+    const double s = double(SIGN<Kind> * job_.call.similarity[pair_ * job_.call.pair_stride + i * job_.call.cols + j]);
+    return std::min(std::max(s * (LOG2_E / p_.temperature), -LARGEST_COST), LARGEST_COST);
+  }
 
   /* The row above the matrix. */
   void begin(Down *columns, Int strip, Int vectors) const {
-    if constexpr (Kind::local) {
+    if constexpr (!has_border) {
       for (Int v = 0; v < vectors; ++v) {
         for (Vec &number : columns[v].now) number = splat(0);
         columns[v].unit = splat(-LEVEL);
         if constexpr (tangents) columns[v].origin = splat(0);
       }
+      if constexpr (IS_COST<Kind>) {  // the units of the first row's only path
+        double bits = 0;
+        for (Int j = 0; j < (first_vector(strip) + vectors) * LANES; ++j) {
+          bits += bits_of_cell(0, j);
+          const Int from = j / LANES - first_vector(strip);
+          if (from >= 0) columns[from].unit[j % LANES] = Real(std::nearbyint(bits)) - LEVEL;
+        }
+      }
     } else {
-      const GapWeight weights(gap_bits());
+      const BorderGaps border = border_gaps();
       for (Int v = 0; v < vectors; ++v) {
+        Down &c = columns[v];
         const Vec gaps = lane_reals() + Real((first_vector(strip) + v) * LANES + 1);
-        weights(gaps, columns[v].now[0], columns[v].unit);
-        if constexpr (tangents) columns[v].now[1] = columns[v].origin = splat(0);
+        for (Vec &number : c.now) number = splat(0);
+        border.weights(gaps, c.now[0], c.unit);
+        if constexpr (!ONE_STATE<Kind>) c.now[1] = weights_.template weights<From::up, ACROSS<Kind>>() * c.now[0];
+        if constexpr (tangents) c.origin = splat(0);
       }
     }
   }
@@ -372,14 +404,18 @@ class Tiles {
   /* The column to the left of a global alignment. */
   void follow_left_border() const {
     const Border border = down_border(0);
-    const GapWeight weights(gap_bits());
+    const BorderGaps all_gaps = border_gaps();
     for (Int i = 0; i <= rows_; i += LANES) {
       const Vec gaps = lane_reals() + Real(i);
       Vec m, unit;
-      weights(gaps, m, unit);
+      all_gaps.weights(gaps, m, unit);
+      for (int n = 1; n < Down::passed; ++n) store(border.numbers[n] + i, splat(0));
       store(border.numbers[0] + i, m);
+      if constexpr (!ONE_STATE<Kind>) {  // what the gap along the row receives
+        store(border.numbers[1] + i, weights_.template weights<From::left, DOWN<Kind>>() * m);
+      }
       store(border.unit + i, unit);
-      if constexpr (tangents) store(border.numbers[1] + i, splat(0)), store(border.origin + i, splat(0));
+      if constexpr (tangents) store(border.origin + i, splat(0));
     }
   }
 
@@ -389,7 +425,7 @@ class Tiles {
     const Strip strip = strip_of(number);
     if (!POSITIONS && !starts_lose_nothing(strip)) return false;
     StripState &state_of_strip = strip_states_[number];
-    const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
+    const bool has_left = number > 0 || has_border, has_right = number + 1 < strips_;
     const Border left = has_left ? down_border(number) : Border{};
     const Border right = has_right ? down_border(number + 1) : Border{};
     const Border *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
@@ -482,17 +518,26 @@ class Tiles {
 
   /* The row below the matrix. */
   void begin(Up *columns, Int strip, Int vectors) const {
+    const BorderGaps border = border_gaps();
     for (Int v = 0; v < vectors; ++v) {
       Up &c = columns[v];
       for (Vec &number : c.now) number = splat(0);
       c.level = splat(0);
       c.unit = splat(-LEVEL);
       if constexpr (tangents) c.origin = splat(0);
-      if constexpr (!Kind::local) {  // as if gaps led to the end
+      if constexpr (has_border) {  // as if gaps led to the end
         const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - lane_reals();
         Vec m;
-        GapWeight{gap_bits()}(max_of(gaps, splat(0)), m, c.unit);
+        border.weights(max_of(gaps, splat(0)), m, c.unit);
         c.unit -= LEVEL;
+      }
+    }
+    if constexpr (IS_COST<Kind>) {  // the units of the last row's only path
+      double bits = 0;
+      for (Int j = vectors_ * LANES - 1; j >= first_vector(strip) * LANES; --j) {
+        const Int to = j / LANES - first_vector(strip);
+        if (to < vectors) columns[to].unit[j % LANES] = Real(std::nearbyint(bits)) - LEVEL;
+        bits += bits_of_cell(rows_ - 1, j);
       }
     }
   }
@@ -501,9 +546,9 @@ class Tiles {
     const Strip strip = strip_of(number);
     StripState &state_of_strip = strip_states_[number];
     const bool has_right = number + 1 < strips_, is_last = !has_right;
-    const bool has_left = number > 0 || (!Kind::local && pass == Pass::gradients);
+    const bool has_left = number > 0 || (has_border && pass == Pass::gradients);
     const Border right = has_right ? up_border(number + 1) : Border{}, left = has_left ? up_border(number) : Border{};
-    const Border before = number > 0 || !Kind::local ? down_border(number) : Border{};
+    const Border before = number > 0 || has_border ? down_border(number) : Border{};
     Up *columns = up_ + first_vector(number);
     Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
@@ -538,29 +583,33 @@ class Tiles {
     return true;
   }
 
-  /* The expected number of gap positions along the border and, where gaps have no cost by position, of those that lead
-     from it into the matrix: the sums over cells do not count these. */
-  double border_gaps() const {
-    const double bits = gap_bits(), unit = double(total_.unit[0]), weights = std::exp2(bits);
-    double gaps = 0;
-    // along the border to gap number `n`, from there into the matrix: by a gap, or by the match after it
-    auto add = [&](Int n, double b, double b_unit, double x, double x_unit) {
-      const double by_gap = POSITIONS ? n * b : (n + 1) * weights * b;  // by position, b is times the weights of the gap
-      gaps += by_gap * std::exp2(n * bits + b_unit - unit) + n * x * std::exp2(n * bits + x_unit - unit);
+  /* Adds the expected number of gap positions along the border and, where gaps have no cost by position, of those that
+     lead from it into the matrix: the sums over cells do not count these. */
+  void add_border_gaps(TileSums &of) const {
+    const BorderGaps gaps = border_gaps();
+    const double unit = double(total_.unit[0]);
+    // along the border to gap number `n`, from there into the matrix: by a gap that costs `next`, or by the match after it
+    auto add = [&](Int n, Cost next, double b, double b_unit, double x, double x_unit) {
+      const double worth = POSITIONS ? 1 : double(weights_.cost[int(next)][0]);  // by position, b is times this already
+      const double by_gap = worth * b * std::exp2(gaps.bits(n) + b_unit - unit);
+      const double both = by_gap + x * std::exp2(gaps.bits(n) + x_unit - unit);
+      of.cost[int(Cost::open)] += both;
+      of.cost[int(ONE_STATE<Kind> ? Cost::open : Cost::extend)] += (n - 1) * both;
+      if (!POSITIONS) of.cost[int(next)] += by_gap;
     };
+    constexpr Cost down = cost_between<Kind>(From::up, ACROSS<Kind>), along = cost_between<Kind>(From::left, DOWN<Kind>);
     auto above = [&](Int col, int number) { return double(up_[col / LANES].now[number][col % LANES]); };
     auto unit_above = [&](Int col) { return double(up_[col / LANES].unit[col % LANES]); };
     for (Int col = 0; col < Int(size_.cols); ++col) {
       const bool more = col + 1 < Int(size_.cols);
-      add(col + 1, above(col, 1), unit_above(col), more ? above(col + 1, 0) : 0, more ? unit_above(col + 1) : 0);
+      add(col + 1, down, above(col, 1), unit_above(col), more ? above(col + 1, 0) : 0, more ? unit_above(col + 1) : 0);
     }
     const Border left = up_border(0);
     for (Int row = 0; row < rows_; ++row) {
       const bool more = row + 1 < rows_;
       const double x = more ? left.numbers[0][row + 1] : 0, x_unit = more ? left.unit[row + 1] : 0;
-      add(row + 1, left.numbers[1][row], left.unit[row], x, x_unit);
+      add(row + 1, along, left.numbers[1][row], left.unit[row], x, x_unit);
     }
-    return gaps;
   }
 
   /* How far origins reach outside the interval from 0 to the total's tangent, where those of probable alignments lie.
@@ -603,7 +652,7 @@ class Tiles {
       }
       // The expected numbers of matches and gaps have a relative error in common, from rounding along the alignments. It
       // shows, as the number of steps is known: a match leads to the next row and column, a gap to one of them.
-      if constexpr (!Kind::local) of.cost[int(Cost::open)] += border_gaps();
+      if constexpr (has_border) add_border_gaps(of);
       double gaps = 0;
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
@@ -613,6 +662,7 @@ class Tiles {
       // difference is one of doubles
       const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
       if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
+      if (IS_COST<Kind>) correction = 1, gaps = steps;  // a path of soft_dtw may have any number of steps
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       // The entropy of the alignments: the logarithm of all weights less the expected logarithm of an alignment's own.
       const Parameters counts = gaps_of(job_.call, sums.cost);
@@ -626,7 +676,7 @@ class Tiles {
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
       if (job_.call.kind != ALIGNMENT_FREE_GAP && !is_by_position(job_.call, 0)) most = std::max(most, opened);
-      if (job_.call.kind == ALIGNMENT_AFFINE && !is_by_position(job_.call, 1)) most = std::max(most, extended);
+      if (is_affine(job_.call.kind) && !is_by_position(job_.call, 1)) most = std::max(most, extended);
       if (!(error <= MOST_OF_GRADIENT * most)) return false;
     }
     if constexpr (tangents) {
