@@ -398,7 +398,7 @@ def has_free_ends(options: Mapping[str, Any]) -> bool:
 def each_axis(
     function_name: str, parameters: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The parameters, gaps by axis as two of them; and the names of the gaps by position or, if there are any, by axis.
+    """The parameters, each gap by axis as two of them; and the names of all gaps by axis, or of those by position.
 
     If one gap is by axis, or with free end gaps, all of them are.
     """

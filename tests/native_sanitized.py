@@ -1,7 +1,7 @@
 """Calls of a library of native kernels, for the sanitizers that it was built with to watch: test_native.py runs this.
 
-In both layouts and with two threads, on arrays of exactly the size that they need. Arguments: the library, its kind,
-and "fault" to plant one.
+In both layouts and with two threads, on arrays of exactly the size that they need. Arguments: the library, its kind
+and dtype, and "fault" to plant one.
 """
 
 import ctypes
@@ -37,8 +37,10 @@ SIZES = [
 LARGE = [(24, 60, 70), (1, 300, 400)]  # enough for a second thread, and for several on one pair
 
 
-def check(kernel: Any, problem: str, options: dict, names: tuple[str, ...], size: tuple[int, int, int]) -> None:
-    similarity, lengths, parameters = many(problem, "float32", *size, names)
+def check(
+    kernel: Any, problem: str, options: dict, names: tuple[str, ...], size: tuple[int, int, int], dtype: str
+) -> None:
+    similarity, lengths, parameters = many(problem, dtype, *size, names)
     lengths[0], similarity[similarity > 4] = size[1:], np.inf if problem == "soft_dtw" else -np.inf
     parameters["temperature"] = np.logspace(-3, 3, len(similarity))
     parameters["temperature"][4::5] = 0
@@ -55,7 +57,7 @@ def check(kernel: Any, problem: str, options: dict, names: tuple[str, ...], size
     assert_same_bits(results[2], results[3])
 
 
-def main(path: str, kind: str, *fault: str) -> None:
+def main(path: str, kind: str, dtype: str, *fault: str) -> None:
     library = ctypes.CDLL(path)
     kernel: Any = SimpleNamespace()
     for name, types in cpp.PASSES.items():
@@ -65,12 +67,12 @@ def main(path: str, kind: str, *fault: str) -> None:
             setattr(kernel, name, function)
     first = CALLS[kind][0]
     if fault:
-        first_call = Given(first[0], *many(first[0], "float32"), first[1])
+        first_call = Given(first[0], *many(first[0], dtype), first[1])
         first_call.kernel = kernel
         first_call.run("score", first_call.new()[0][:-1].copy())  # too little room
     for call, size in (*itertools.product(CALLS[kind], SIZES), *((first, size) for size in LARGE)):
         problem, options, names = call
-        check(kernel, problem, options, names, size)
+        check(kernel, problem, options, names, size, dtype)
     ctypes.CDLL(None).__lsan_do_recoverable_leak_check()  # prints what has leaked, and where it comes from
 
 

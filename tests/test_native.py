@@ -292,7 +292,8 @@ def test_results_are_finite_at_every_temperature_and_similarity(problem, options
         parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1e30, "temperature": temperature}
         call = Given(problem, similarity, None, parameters, options, layout)
         scores, again, d_similarity, d_values, *_ = call.results()
-        assert np.isfinite(scores).all()
+        # a global alignment of the first pair needs gaps that are extended, which is forbidden
+        assert np.isfinite(scores[problem == "needleman_wunsch_affine" :]).all()
         assert scores.tobytes() == again.tobytes()
         assert np.isfinite(d_similarity).all()
         assert np.isfinite(d_values).all()
@@ -369,30 +370,29 @@ def test_a_large_result_is_put_into_large_pages():
 # are numbers are the kernels' by position too.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("kind", "form"),
+    ("kind", "form", "dtype"),
     [
-        ("GLOBAL", 0),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("AFFINE", 1), ("SOFT_DTW", 1), ("GLOBAL_AFFINE", 2))
-        ),
+        ("GLOBAL", 0, "float32"),
+        pytest.param("AFFINE", 1, "float32", marks=pytest.mark.slow),
+        pytest.param("SOFT_DTW", 0, "float64", marks=pytest.mark.slow),
+        pytest.param("GLOBAL_AFFINE", 2, "float32", marks=pytest.mark.slow),
     ],
 )
-def test_the_sanitizers_find_nothing_but_a_planted_fault(kind, form):
+def test_the_sanitizers_find_nothing_but_a_planted_fault(kind, form, dtype):
     """The library and what it is linked with, watched by the address and undefined-behaviour sanitizers."""
     runtime = subprocess.check_output([*building.find_compiler(), "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("GCC's sanitizers can be loaded before Python")
     passes = tuple(name for name in cpp.PASSES if form or name != "best")
-    sanitized = cpp.target("float32", None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), form=form)
+    sanitized = cpp.target(dtype, None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), form=form)
     sources = *sanitized.sources, *library.COMMON.sources
     path = cpp.compiled(sanitized._replace(name=f"sanitized-{kind}", sources=sources, objects=()))
     script = Path(__file__).with_name("native_sanitized.py")
     # Python leaks when it ends, which is not watched, and a little before
     environment = {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "leak_check_at_exit=0", "PYTHONMALLOC": "malloc"}
-    assert "alignment" not in run_python(script, path, kind, **environment)
+    assert "alignment" not in run_python(script, path, kind, dtype, **environment)
     with pytest.raises(AssertionError, match="heap-buffer-overflow"):
-        run_python(script, path, kind, "fault", **environment)
+        run_python(script, path, kind, dtype, "fault", **environment)
 
 
 LATE_TEAM = """

@@ -324,7 +324,7 @@ def steep_gaps(chance: np.random.Generator, shape: tuple[int, int]) -> np.ndarra
 @EVERY_BY_POSITION
 def test_random_steep_gaps_and_matches_are_right(problem, options, names):
     chance = random(7)
-    for _ in range(60):
+    for _ in range(40):
         shape = int(chance.choice([8, 17, 34, 66, 130])), int(chance.choice([17, 20, 40, 64, 150, 270]))
         similarity = np.full(shape, chance.choice([-np.inf, -101, -60, -30, -10, -3, 0]))
         similarity = similarity + chance.normal(size=shape) * chance.choice([0, 1, 4])

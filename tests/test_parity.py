@@ -109,12 +109,11 @@ def by_hand() -> Iterator[tuple[Case, bool]]:
                 yield (*which, *case, ((5, 8), (8, 5), (17, 9))[number % 3], DTYPES[number % 2]), is_slow
             else:
                 for turn, dtype in enumerate(DTYPES):
-                    is_slow = which == ("jax", "fused") and turn == number % 2
-                    is_slow = is_slow or (which[1] == "fused" and case == ANY_BY_POSITION)
-                    # two libraries fewer for each dtype
-                    is_slow = is_slow or (
-                        which[1] == "fused" and case[1].get("end_gaps", COST) not in (COST, FREE[ROWS])
-                    )
+                    if which == ("jax", "fused") and turn == number % 2:  # PyTorch runs the same machine code
+                        continue
+                    # some libraries fewer for each dtype
+                    is_slow = case == ANY_BY_POSITION or case[1].get("end_gaps", COST) not in (COST, FREE[ROWS])
+                    is_slow = which[1] == "fused" and (is_slow or (case in BY_POSITION and turn == number % 2))
                     yield (*which, *case, AWKWARD_SIZES[3 + (number + turn) % 4], dtype), is_slow
         for number, case in enumerate(BY_AXIS):
             is_slow = case not in QUICK_BY_AXIS or which == ("jax", "wavefront")

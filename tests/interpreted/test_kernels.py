@@ -33,36 +33,29 @@ CASES = [
     ("torch", "smith_waterman", ANY, (), "float32", (6, 5)),
     ("jax", "smith_waterman_affine", FREE_TURNS, ("gap_open",), "float32", (6, 5)),
     ("torch", "needleman_wunsch", {}, (), "float64", (1, 9)),
-    ("jax", "smith_waterman", MATCH, (), "float64", (6, 5)),
     ("torch", "free_gap", {}, (), "float64", (9, 1)),
     ("torch", "smith_waterman_affine", RESTRICTED, (), "float32", (6, 5)),
     ("torch", "soft_dtw", {}, (), "float32", (6, 5)),
-    ("jax", "smith_waterman_affine", NO_TURNS, (), "float64", (8, 3)),
-    ("torch", "smith_waterman_affine", ALL_TURNS, (), "float64", (6, 5)),
     ("torch", "smith_waterman", ANY, ("gap",), "float32", (1, 1)),
     ("jax", "smith_waterman", MATCH, ("gap",), "float64", (6, 5)),
     ("torch", "needleman_wunsch", {}, ("gap",), "float64", (8, 3)),
-    ("torch", "smith_waterman_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
     ("jax", "smith_waterman_affine", ALL_TURNS, ("gap_open", "gap_extend"), "float64", (6, 5)),
     ("torch", "needleman_wunsch_affine", RESTRICTED | {"end_gaps": "free"}, AXES, "float64", (6, 5)),
     ("jax", "needleman_wunsch_affine", FREE_TURNS | {"end_gaps": "free_rows"}, AXES, "float64", (5, 6)),
     ("torch", "needleman_wunsch_affine", NO_TURNS | {"end_gaps": "free_cols"}, AXES, "float32", (6, 5)),
     ("torch", "needleman_wunsch_affine", ALL_TURNS, AXES, "float32", (9, 1)),
     ("jax", "needleman_wunsch_affine", RESTRICTED, (), "float64", (6, 5)),
-    ("torch", "needleman_wunsch_affine", ALL_TURNS, (), "float32", (1, 9)),
-    ("torch", "needleman_wunsch_affine", FREE_TURNS, ("gap_extend",), "float64", (6, 5)),
+    ("torch", "needleman_wunsch_affine", FREE_TURNS, ("gap_extend",), "float64", (1, 9)),
     ("torch", "needleman_wunsch", {"end_gaps": "free_cols"}, axes_of("gap"), "float64", (6, 5)),
     ("jax", "needleman_wunsch", {"end_gaps": "free_rows"}, axes_of("gap"), "float32", (6, 5)),
-    ("torch", "smith_waterman", ANY, axes_of("gap"), "float64", (6, 5)),
     ("jax", "smith_waterman", MATCH, axes_of("gap"), "float64", (6, 5)),
     ("torch", "smith_waterman_affine", RESTRICTED, AXES, "float64", (6, 5)),
-    ("jax", "smith_waterman_affine", FREE_TURNS, AXES, "float64", (6, 5)),
 ]
 
 
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "by_position", "dtype", "size"),
-    [pytest.param(*case, marks=[pytest.mark.slow] * (number not in (0, 2, 14))) for number, case in enumerate(CASES)],
+    [pytest.param(*case, marks=[pytest.mark.slow] * (number not in (0, 2, 10))) for number, case in enumerate(CASES)],
 )
 def test_first_and_second_derivatives_are_right(
     framework, problem, options, by_position, dtype, size, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@
 namespace alignment {
 
 /* LANES columns in the backward sweep. Carried: X and B of gaps down the column (of a single state: its B), and
-   their tangents. With gaps by position, instead of that B its products with the cell's gap weights: open, extend. */
+   their tangents. With gaps that vary, instead of that B its products with the cell's gap weights: open, extend. */
 template <class Kind, Pass pass>
 struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
@@ -161,14 +161,14 @@ class BackwardStrip {
       if constexpr (!GAPS_VARY<Kind>) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
       c.one = scaled(splat(1), -unit_down);
-      const Vec share = (unit_down - total.unit) + unit;
+      Vec share = (unit_down - total.unit) + unit;
+      if constexpr (is_last) share = exists ? share : splat(NOTHING);
       c.share = Power::of(share);
       c.end_share = scaled(total.inverse_m, unit_down - total.unit);
-      largest = max_of(largest, is_last ? (exists ? share : largest) : share);
+      largest = max_of(largest, share);
       if constexpr (GAPS_VARY<Kind>) {
         const Vec peak_down = units[v * K::band_marks + K::marks];
-        const Vec own = share + exponent_of(max_of(peak_down, splat(SMALLEST_NORMAL)));
-        loss = max_of(loss, exists ? own : loss);
+        loss = max_of(loss, share + exponent_of(max_of(peak_down, splat(SMALLEST_NORMAL))));
       }
       if constexpr (is_last) {
         c.end = exists ? c.end : splat(0);

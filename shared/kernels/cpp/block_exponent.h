@@ -8,15 +8,15 @@
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. D is the number
    of bits by which gaps down a column can lower its states within a band.
    - Before the sweeps (set_weights, starts_lose_nothing in tiles.h): a gap's weight is between 2^-LARGEST_COST and
-     2^LARGEST_COST, and D <= MOST_DECAY. In a local alignment with cheap gaps, no match weight is so small that it, or
+     2^LARGEST_COST, D <= MOST_DECAY, and in a global alignment open <= extend. In a local alignment with cheap gaps, no match weight is so small that it, or
      the gaps after it, would be rounded to 0, unless that is negligible.
    - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
      from the unit of one column to that of the next is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
      are finite in units of the forward sweep too, even in cells that no alignment passes through.
    - At the end (add_up, finish in tiles.h): the total is finite and, in a local alignment, at least 2^LEAST_TOTAL of
      the largest unit. Tangents are finite. Neither they nor the gradient of the temperature are lost to cancellation.
-   A pair that fails is computed with cell exponents: run in run.h. With gaps by position the first conditions are
-   checked after a band or at the end: by_position.h. */
+   A pair that fails is computed with cell exponents: run in run.h. With gaps by position, and of soft_dtw, the first
+   conditions are checked after a band or at the end: by_position.h. */
 
 #ifndef BLOCK_EXPONENT_H
 #define BLOCK_EXPONENT_H

@@ -27,7 +27,7 @@ struct ForwardColumns : Origins<tangents> {
   INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
 };
 
-/* What a strip with gaps by position records for the checks that need the whole pair; see gaps_lose_nothing. */
+/* What a strip records with gaps by position for the checks that need the whole pair; see gaps_lose_nothing. */
 struct GapExtremes {
   Vec least_gap = splat(1), most_gap = splat(0);  // weights
   Vec largest_match = splat(0);                  // weights

@@ -287,7 +287,7 @@ def _announced(folder: Path) -> Iterator[None]:
 
 def _unfinished(target: Target) -> str:
     """The beginning of the name of the folder in which a target is being compiled."""
-    return f".building-{target.name}."  # names go on with "-" only
+    return f".building-{target.name}."  # the names of other targets go on with "-"
 
 
 def _write(target: Target, path: Path, compiler: tuple[str, ...], arguments: tuple[str, ...]) -> None:

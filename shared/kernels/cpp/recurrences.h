@@ -32,7 +32,7 @@ constexpr bool AXES = true;
 constexpr bool AXES = false;
 #endif
 constexpr int ROWS = 0, COLS = 1;
-constexpr int EACH = AXES ? 2 : 1;  // so many parameters are one gap
+constexpr int EACH = AXES ? 2 : 1;  // the parameters of one gap
 constexpr int gap_along(int axis) { return AXES ? axis : 0; }
 constexpr Cost OPEN[] = {Cost::open, AXES ? Cost::open_down : Cost::open};
 constexpr Cost EXTEND[] = {Cost::extend, AXES ? Cost::extend_down : Cost::extend};
@@ -115,9 +115,9 @@ struct SoftDtw {
 template <class Kind>
 constexpr bool IS_COST = std::is_same_v<Kind, SoftDtw>;
 
-/* Whether there are kernels with block exponents. Few costs of soft_dtw are within a float's. */
+/* Whether there are kernels with block exponents. A float's range is too small for costs of soft_dtw. */
 template <class Kind>
-constexpr bool HAS_BLOCKS = !AXES && !(IS_COST<Kind> && sizeof(REAL) == 4) &&
+constexpr bool HAS_BLOCKS = !AXES && !(IS_COST<Kind> && (POSITIONS || sizeof(REAL) == 4)) &&
                             !(POSITIONS && std::is_same_v<Kind, GlobalAffine>);
 /* Whether the weight of a gap differs from cell to cell: in soft_dtw it is that of the match. */
 template <class Kind>

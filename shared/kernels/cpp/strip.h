@@ -42,13 +42,13 @@ struct PairWeights {
   int most_rows;                // of a band
 
   /* Whether a band of so many rows lost nothing. most: its largest state, in units; least_step: its smallest step between
-     columns; sunk: the bits by which gaps by position can make a column of it sink. */
+     columns; sunk: the bits by which gaps that vary can make a column of it sink. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows, double sunk = 0) const {
     return all_at_most(most, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
            all_at_most(splat(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
   /* How many rows the next band may have. The last had `rows` of the `most` it might have. Of it, peak: the
-  largest state, in units; sunk: the bits by which gaps by position can make a column sink. */
+  largest state, in units; sunk: the bits by which gaps that vary can make a column sink. */
   INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
     if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
     // twice as many rows grow by twice as many bits, and some more
@@ -126,7 +126,8 @@ struct Power {
 /* What a cell leaves in the forward sweep for the way up. */
 template <class Kind, Pass pass>
 struct Kept {
-  static constexpr int w = 0, matched = 1;         // weight of the match; and times that of what it continues
+  // weight of the match; and times that of what it continues, of soft_dtw the state
+  static constexpr int w = 0, matched = 1;
   static constexpr int t_w = 2, t_matched = 3;     // their tangents; of soft_dtw, t_w is that of the weight's logarithm
   static constexpr int across = 2, down = 3;       // states of gaps; a single state is `across`
   static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // weights of gaps by position
@@ -182,7 +183,7 @@ struct Band {
   Int first, rows;
 };
 
-/* In place of a member or base that only kernels with gaps by position have, or only those without. */
+/* In place of a member that only kernels with gaps that vary have, or only those without. */
 struct Empty {};
 
 /* Tangents may leave the range of a float where the weights do not. */

@@ -88,7 +88,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     for (double &cost : bits) cost = 0;  // each band finds out
   }
   weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
-  // else a global alignment may need a match that counts as 0 between gaps of which two would cost too much
+  // a match that counts as 0 is replaced by two gaps, which are as cheap as those beside it only then
   if (!Kind::local && Kind::states > 1 && p.open[ROWS] > p.extend[ROWS]) return false;
   if (!held) return false;
   weights.inverse_t = splat(Real(1 / p.temperature));
@@ -188,7 +188,10 @@ class Tiles {
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
   bool has_score() const { return score_weight_.exists; }
-  Real score() const { return SIGN<Kind> * Real(p_.temperature * score_weight_.log()); }
+  Real score() const {
+    const double value = p_.temperature * score_weight_.log();
+    return Real(IS_COST<Kind> ? 0 - value : value);
+  }
 
  private:
   /* The memory of one thread. */
@@ -303,6 +306,24 @@ class Tiles {
       follow_left_border();
       strip_states_[0].down = rows_;
     }
+    if constexpr (IS_COST<Kind>) {
+      double before = 0, after = 0;
+      for (Int number = 0; number < strips_; ++number) {
+        strip_states_[number].bits_before = before;
+        each_column(number, [&](Int, Int j) { before += bits_of_cell(0, j); });
+      }
+      for (Int number = strips_ - 1; number >= 0; --number) {
+        strip_states_[number].bits_after = after;
+        each_column(number, [&](Int, Int j) { after += bits_of_cell(rows_ - 1, j); });
+      }
+    }
+  }
+
+  /* Calls f with each column of a strip's vectors: in the strip, and in the matrix, or beyond. */
+  template <class F>
+  void each_column(Int number, const F &f) const {
+    const Int first = first_vector(number) * LANES, after = first_vector(number + 1) * LANES;
+    for (Int j = first; j < after; ++j) f(j - first, j);
   }
 
   Own take(Scratch &own) const {
@@ -320,6 +341,7 @@ class Tiles {
     StripEnds ends;
     TileSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
+    double bits_before = 0, bits_after = 0;     // of soft_dtw, of the cells of the first row, and of the last
     std::atomic<Int> down{0}, up{0};
   };
 
@@ -365,7 +387,7 @@ class Tiles {
     return {p_.open[ROWS] * bits_per_unit, (ONE_STATE<Kind> ? p_.open : p_.extend)[ROWS] * bits_per_unit};
   }
 
-  /* Bits of a cell's weight, as far as there are block exponents for it; outside the matrix 0. */
+  /* Bits of a cell's weight, clamped to LARGEST_COST; beyond the last column 0. */
   double bits_of_cell(Int i, Int j) const {
     if (j >= size_.cols) return 0;
     const double s = double(SIGN<Kind> * job_.call.similarity[pair_ * job_.call.pair_stride + i * job_.call.cols + j]);
@@ -381,12 +403,11 @@ class Tiles {
         if constexpr (tangents) columns[v].origin = splat(0);
       }
       if constexpr (IS_COST<Kind>) {  // the units of the first row's only path
-        double bits = 0;
-        for (Int j = 0; j < (first_vector(strip) + vectors) * LANES; ++j) {
+        double bits = strip_states_[strip].bits_before;
+        each_column(strip, [&](Int column, Int j) {
           bits += bits_of_cell(0, j);
-          const Int from = j / LANES - first_vector(strip);
-          if (from >= 0) columns[from].unit[j % LANES] = Real(std::nearbyint(bits)) - LEVEL;
-        }
+          columns[column / LANES].unit[column % LANES] = Real(std::nearbyint(bits)) - LEVEL;
+        });
       }
     } else {
       const BorderGaps border = border_gaps();
@@ -533,12 +554,12 @@ class Tiles {
       }
     }
     if constexpr (IS_COST<Kind>) {  // the units of the last row's only path
-      double bits = 0;
-      for (Int j = vectors_ * LANES - 1; j >= first_vector(strip) * LANES; --j) {
-        const Int to = j / LANES - first_vector(strip);
-        if (to < vectors) columns[to].unit[j % LANES] = Real(std::nearbyint(bits)) - LEVEL;
-        bits += bits_of_cell(rows_ - 1, j);
-      }
+      double bits = strip_states_[strip].bits_after;
+      each_column(strip, [&](Int, Int j) { bits += bits_of_cell(rows_ - 1, j); });
+      each_column(strip, [&](Int column, Int j) {
+        bits -= bits_of_cell(rows_ - 1, j);
+        columns[column / LANES].unit[column % LANES] = Real(std::nearbyint(bits)) - LEVEL;
+      });
     }
   }
 
