@@ -16,7 +16,8 @@ namespace alignment {
    their tangents. With gaps that vary, instead of that B its products with the cell's gap weights: open, extend. */
 template <class Kind, Pass pass>
 struct BackwardColumns : Origins<pass == Pass::tangents> {
-  static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
+  static constexpr int first_tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2;
+  static constexpr int count = first_tangent * (pass == Pass::tangents ? 2 : 1);
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
@@ -24,7 +25,7 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
   Power share;                   // of both units in the total
   Vec origin_down;               // of the forward sweep
-  Vec less, end_less;            // the total's tangent minus both origins; minus origin_down only
+  Vec total_less_origins, total_less_origin_down;  // the total's tangent minus both origins; minus origin_down only
 };
 
 /* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
@@ -94,7 +95,7 @@ class BackwardStrip {
 
   /* As ForwardStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
-    int most = weights.most_rows;
+    int allowed_rows = weights.most_rows;
     const Int top = bands[0].first;
     const Band &lowest = bands[band_count - 1];
     if (left && lowest.first + lowest.rows == total_rows) pass_on(total_rows, false);
@@ -102,16 +103,16 @@ class BackwardStrip {
       for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
         begin_band(units + size_t(b) * strip.vectors * K::band_marks, last % ORIGIN_ROWS == 0 || last == total_rows);
         for (;;) {
-          const Int rows = std::min<Int>(most, last - bands[b].first);
+          const Int rows = std::min<Int>(allowed_rows, last - bands[b].first);
           if (right && !right->wait_for(total_rows - last + rows)) return false;
           if (try_some(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
             last -= rows;
             if (left) left->hand_over(total_rows - last);
-            most = weights.next_rows(peak, int(rows), most, 0);
+            allowed_rows = weights.next_rows(peak, int(rows), allowed_rows, 0);
             break;
           }
           if (rows == 1) return false;
-          most /= most >= 4 ? 4 : 2;
+          allowed_rows /= allowed_rows >= 4 ? 4 : 2;
           for (int v = 0; v < strip.vectors; ++v) {
             for (int k = 0; k < Columns::count; ++k) columns[v].now[k] = columns[v].below[k];
           }
@@ -122,17 +123,17 @@ class BackwardStrip {
   }
 
  private:
-  static constexpr int T = Columns::tangent;  // the distance of a tangent
+  static constexpr int T = Columns::first_tangent;  // the distance of a tangent
 
-  INLINE void pass_on(Int row, bool of_row) const {
+  INLINE void pass_on(Int row, bool in_matrix) const {
     const Columns &c = columns[0];
     left->numbers[0][row] = c.now[0][0];
     left->unit[row] = c.unit[0];
-    for (int n = 1; n < T && !of_row; ++n) left->numbers[n][row] = 0;
+    for (int n = 1; n < T && !in_matrix; ++n) left->numbers[n][row] = 0;
     if constexpr (tangents) {
       left->numbers[T][row] = c.now[T][0];
       left->origin[row] = c.origin[0];
-      for (int n = 1; n < T && !of_row; ++n) left->numbers[T + n][row] = 0;
+      for (int n = 1; n < T && !in_matrix; ++n) left->numbers[T + n][row] = 0;
     }
   }
 
@@ -184,10 +185,10 @@ class BackwardStrip {
           origin_after = c.origin;
           sums.origins.add(c.origin);
           c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
-          c.less = total.tangent_less(c.origin_down, c.origin);
-          c.end_less = total.tangent_less(c.origin_down, splat(0));
+          c.total_less_origins = total.tangent_less(c.origin_down, c.origin);
+          c.total_less_origin_down = total.tangent_less(c.origin_down, splat(0));
         }
-        c.apart = -c.origin * c.end;
+        c.t_start_or_end = -c.origin * c.end;
       }
       for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k];
     });
@@ -207,10 +208,10 @@ class BackwardStrip {
     largest_q = max_of(largest_q, q);
     Vec p = ends_apart ? fma(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
-      const Vec t_q = c.share.times(fma(-c.less, b, t_b));
+      const Vec t_q = c.share.times(fma(-c.total_less_origins, b, t_b));
       largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
-        p = fma(own[K::t_matched], q + c.end_share, matched * fma(-c.end_less, c.end_share, t_q));
+        p = fma(own[K::t_matched], q + c.end_share, matched * fma(-c.total_less_origin_down, c.end_share, t_q));
         p = fma(c.one, fma(w, fma(-c.origin_down, q, t_q), own[K::t_w] * q), p);
       } else {
         p = fma(own[K::t_matched], q, matched * t_q);
@@ -245,7 +246,7 @@ class BackwardStrip {
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
     const PairWeights<Kind> o = weights;
-    Vec most = splat(0), largest_q = splat(0);
+    Vec largest = splat(0), largest_q = splat(0);
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside);
     Vec of_left[3] = {}, of_up[3] = {}, similarity = splat(0), matches = splat(0);
@@ -275,7 +276,7 @@ class BackwardStrip {
         after = x;
         if constexpr (Kind::end == End::last && is_last) {  // all states may end there
           arrived += i == end_row ? c.end : splat(0);
-          if constexpr (tangents) t_arrived += i == end_row ? c.apart : splat(0);
+          if constexpr (tangents) t_arrived += i == end_row ? c.t_start_or_end : splat(0);
         }
         Vec b, t_b;  // of the match
         if constexpr (ONE_STATE<Kind>) {
@@ -286,7 +287,7 @@ class BackwardStrip {
           b = scanned<false>(c.scan, fma(gap, below, begun), across);
           if constexpr (tangents) {
             Vec t_own = fma(gap, c.now[T + 1], t_arrived);
-            if constexpr (Kind::end == End::anywhere) t_own += c.apart;
+            if constexpr (Kind::end == End::anywhere) t_own += c.t_start_or_end;
             t_b = scanned<false>(c.scan, t_own, t_across);
             c.now[T + 1] = t_b;
           }
@@ -324,11 +325,11 @@ class BackwardStrip {
             }
           }
         }
-        most = max_of(most, b);
+        largest = max_of(largest, b);
         constexpr bool ends_apart = Kind::end == End::after_match;
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
-        if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+        if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
         const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
@@ -352,8 +353,8 @@ class BackwardStrip {
         if constexpr (tangents) left->numbers[T + 1][i] = t_across[0];
       }
     }
-    peak = most;
-    const bool valid = o.within_range(most, least_step, rows) && tangents_are_finite(columns, strip.vectors) &&
+    peak = largest;
+    const bool valid = o.within_range(largest, least_step, rows) && tangents_are_finite(columns, strip.vectors) &&
                        all_at_most(largest_share, splat(LARGEST_SHARE)) && all_at_most(largest_q, splat(LARGEST));
     if constexpr (gradients) {
       if (valid) {

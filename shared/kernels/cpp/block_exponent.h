@@ -8,8 +8,8 @@
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. D is the number
    of bits by which gaps down a column can lower its states within a band.
    - Before the sweeps (set_weights, starts_lose_nothing in tiles.h): a gap's weight is between 2^-LARGEST_COST and
-     2^LARGEST_COST, D <= MOST_DECAY, and in a global alignment open <= extend. In a local alignment with cheap gaps, no match weight is so small that it, or
-     the gaps after it, would be rounded to 0, unless that is negligible.
+     2^LARGEST_COST, D <= MOST_DECAY, and in a global alignment open <= extend. In a local alignment with cheap gaps, no
+     match weight is so small that it, or the gaps after it, would be rounded to 0, unless that is negligible.
    - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
      from the unit of one column to that of the next is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
      are finite in units of the forward sweep too, even in cells that no alignment passes through.
@@ -149,31 +149,31 @@ struct Scan {
   Vec step[SCAN_STEPS], from_outside;
 };
 
-/* steps[l]: from lane l - 1 to lane l (upwards), or from lane l + 1 to lane l. */
-template <bool upwards>
+/* steps[l]: from lane l - 1 to lane l (ascending), or from lane l + 1 to lane l. */
+template <bool ascending>
 INLINE Scan scan_of(Vec steps) {
   Scan scan;
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
     scan.step[k] = steps;
-    steps *= upwards ? moved_up<n>(steps, splat(1)) : moved_down<n>(steps, splat(1));
+    steps *= ascending ? moved_up<n>(steps, splat(1)) : moved_down<n>(steps, splat(1));
   });
   scan.from_outside = steps;
   return scan;
 }
 
 /* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; on return,
-   `outside` is that of the next vector. The chain from vector to vector is one multiplication and addition. of_row:
+   `outside` is that of the next vector. The chain from vector to vector is one multiplication and addition. for_one_row:
    `scan` was made for this row alone and is still in registers. */
-template <bool upwards, bool of_row = false>
+template <bool ascending, bool for_one_row = false>
 INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
-  constexpr int last = upwards ? LANES - 1 : 0;
+  constexpr int last = ascending ? LANES - 1 : 0;
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
-    own = fma(scan.step[k], upwards ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
+    own = fma(scan.step[k], ascending ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
   });
   const Vec x = fma(scan.from_outside, outside, own);
-  const Vec step = of_row ? broadcast_lane<last>(scan.from_outside) : splat(scan.from_outside[last]);
+  const Vec step = for_one_row ? broadcast_lane<last>(scan.from_outside) : splat(scan.from_outside[last]);
   outside = fma(step, outside, broadcast_lane<last>(own));
   return x;
 }

@@ -15,16 +15,16 @@ namespace alignment {
    gaps by position this depends on that row: carried are the parts of V from which such a gap costs open, and extend. */
 template <class Kind, bool tangents>
 struct ForwardColumns : Origins<tangents> {
-  static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
-  static constexpr bool two_parts = POSITIONS && tangent == 2;
+  static constexpr int first_tangent = ONE_STATE<Kind> ? 1 : 2, count = first_tangent * (tangents ? 2 : 1);
+  static constexpr bool two_parts = POSITIONS && first_tangent == 2;
   // numbers for the next strip: V; with affine gaps also what its gap along the row receives, by position in two parts
-  static constexpr int t_passed = two_parts ? 3 : tangent, passed = t_passed * (tangents ? 2 : 1);
+  static constexpr int passed_weights = two_parts ? 3 : first_tangent, passed = passed_weights * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // log2 of the unit; in this unit, that of the column before, and 1
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec sum, t_sum;                     // of the ends in the band
   Vec peak[GAPS_VARY<Kind> ? 1 : 0];  // the largest state in the band
-  INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
+  INLINE Vec state() const { return two_parts ? now[0] + now[first_tangent - 1] : now[0]; }
 };
 
 /* What a strip records with gaps by position for the checks that need the whole pair; see gaps_lose_nothing. */
@@ -96,7 +96,7 @@ class ForwardStrip {
   const Border *left;   // null: nothing is outside
   const Border *right;  // null: not needed
   StripEnds &ends;
-  int most = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
+  int allowed_rows = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
   double sunk = 0;            // the bits by which gaps that vary can make a column of it sink
 
@@ -108,18 +108,18 @@ class ForwardStrip {
       begin_band(i % ORIGIN_ROWS == 0);
       for (;;) {
         // bands begin at multiples of their size: no block cuts one, and all passes add up the ends in the same order
-        const Int aligned = i == 0 ? most : std::min<Int>(most, i & -i), rows = std::min(aligned, last - i);
+        const Int aligned = i == 0 ? allowed_rows : std::min<Int>(allowed_rows, i & -i), rows = std::min(aligned, last - i);
         if (left && !left->wait_for(i + rows)) return false;
         if (try_some(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
           end_band(recording ? units + size_t(count) * strip.vectors * K::band_marks : nullptr);
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
-          most = weights.next_rows(peak, int(aligned), most, GAPS_VARY<Kind> ? sunk : 0);
+          allowed_rows = weights.next_rows(peak, int(aligned), allowed_rows, GAPS_VARY<Kind> ? sunk : 0);
           break;
         }
         if (rows == 1) return false;
-        most = int(aligned >= 4 ? aligned / (GAPS_VARY<Kind> && sunk > MOST_DECAY ? 2 : 4) : 1);
+        allowed_rows = int(aligned >= 4 ? aligned / (GAPS_VARY<Kind> && sunk > MOST_DECAY ? 2 : 4) : 1);
         again();
       }
     }
@@ -151,12 +151,12 @@ class ForwardStrip {
       if constexpr (!GAPS_VARY<Kind>) c.scan = scan_of<true>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
         if (move_origins) {
-          c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : splat(0), natural);
+          c.template move<Columns::first_tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : splat(0), natural);
           c.change = (v == 0 ? c.origin : origin_before) - c.origin;
           origin_before = c.origin;
           ends.origins.add(c.origin);
         }
-        c.apart = -c.origin * c.one;
+        c.t_start_or_end = -c.origin * c.one;
       }
       for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k];
       c.sum = c.t_sum = splat(0);
@@ -190,7 +190,7 @@ class ForwardStrip {
         if constexpr (tangents) moved = load_some(left->origin + first + k, count, 0) - columns[0].origin;
         for (int n = 0; n < Columns::passed; ++n) {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
-          if (n >= Columns::t_passed) number = fma(moved, load(outside[n - Columns::t_passed] + k), number);
+          if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
           // step to this column, if the one before had a unit in which the number, or a start, is 2^LEVEL
           const Vec worth = Kind::local ? max_of(number, one) : number;
@@ -212,7 +212,7 @@ class ForwardStrip {
   __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
     constexpr Real infinity = Real(__builtin_inff());
     const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
-    Vec most = splat(0), least = least_step;
+    Vec largest = splat(0), least = least_step;
     Real outside[4][MOST_ROWS + LANES] = {};
     receive(first, rows, outside, least);
     for (Int k = 0; k < rows; ++k) {
@@ -231,10 +231,11 @@ class ForwardStrip {
         to[v * size + w_at] = w;
         if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
       });
-      Vec before = splat(outside[0][k]), t_before = splat(outside[Columns::tangent][k]);  // V of the cell before, a row above
+      // V of the cell before, a row above
+      Vec before = splat(outside[0][k]), t_before = splat(outside[Columns::first_tangent][k]);
       // of this row: the cell before, and what it hands over
       Vec across = ONE_STATE<Kind> ? splat(outside[0][k + 1]) : splat(0), t_across = splat(0);
-      if (tangents && ONE_STATE<Kind>) t_across = splat(outside[Columns::tangent][k + 1]);
+      if (tangents && ONE_STATE<Kind>) t_across = splat(outside[Columns::first_tangent][k + 1]);
       Vec message = splat(outside[1][k + 1]), t_message = splat(outside[3][k + 1]);
       strip.each([&](int v, auto is_last) {
         Columns &c = columns[v];
@@ -255,19 +256,19 @@ class ForwardStrip {
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
-          const Vec t_above = c.now[Columns::tangent];
+          const Vec t_above = c.now[Columns::first_tangent];
           const Vec t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
-          t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.apart), t_w * continued)
+          t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.t_start_or_end), t_w * continued)
                                                  : fma(w_step, t_diagonal, t_w * c.step * diagonal);
-          t_begun = starts_apart ? fma(w, c.apart, fma(t_w, c.one, t_matched)) : t_matched;
+          t_begun = starts_apart ? fma(w, c.t_start_or_end, fma(t_w, c.one, t_matched)) : t_matched;
         }
         Vec sum, t_sum;
         if constexpr (ONE_STATE<Kind>) {
           const Vec gap = o.template weights<From::up, 0>();
           sum = scanned<true>(c.scan, fma(gap, above, begun), across);
           if constexpr (tangents) {
-            t_sum = scanned<true>(c.scan, fma(gap, c.now[Columns::tangent], t_begun), t_across);
+            t_sum = scanned<true>(c.scan, fma(gap, c.now[Columns::first_tangent], t_begun), t_across);
           }
           c.now[0] = sum;
           if constexpr (tangents) c.now[1] = t_sum;
@@ -305,7 +306,7 @@ class ForwardStrip {
             }
           }
         }
-        most = max_of(most, sum);
+        largest = max_of(largest, sum);
         if constexpr (recording) {
           to[v * K::size + K::matched] = matched;
           if constexpr (tangents) to[v * K::size + K::t_matched] = t_matched;
@@ -322,15 +323,15 @@ class ForwardStrip {
             right->numbers[0][first + k + 1] = sum[LANES - 1];
             right->unit[first + k + 1] = c.unit[LANES - 1];
             if constexpr (tangents) {
-              right->numbers[Columns::tangent][first + k + 1] = t_sum[LANES - 1];
+              right->numbers[Columns::first_tangent][first + k + 1] = t_sum[LANES - 1];
               right->origin[first + k + 1] = c.origin[LANES - 1];
             }
           }
         }
       });
     }
-    peak = most;
-    return o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
+    peak = largest;
+    return o.within_range(largest, least, rows) && tangents_are_finite(columns, strip.vectors);
   }
 
   INLINE void end_band(Vec *units) {

@@ -17,14 +17,14 @@ namespace alignment {
 template <class Kind, Pass pass, bool recording>
 bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int rows, Vec *kept) {
   constexpr Real infinity = Real(__builtin_inff());
-  constexpr int T = Columns::t_passed, gaps = GAPS<Kind>;
+  constexpr int T = Columns::passed_weights, gaps = GAPS<Kind>;
   constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
   const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
   const Vec back_is_open = splat(back_opens ? 1 : 0);
-  Vec most = splat(0), least = least_step;
+  Vec largest = splat(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
   // product of each row's least weight of a gap down the column; extreme weights of gaps and matches; the lowest
@@ -95,13 +95,13 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       Vec t_matched, t_begun;
       if constexpr (tangents) {
         const Vec t_w = own[t_w_at];
-        Vec t_above = c.now[Columns::tangent];
-        if constexpr (Columns::two_parts) t_above += c.now[Columns::tangent + 1];
+        Vec t_above = c.now[Columns::first_tangent];
+        if constexpr (Columns::two_parts) t_above += c.now[Columns::first_tangent + 1];
         const Vec t_diagonal = moved_up<1>(t_above, t_before);
         t_before = t_above;
-        t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.apart), t_w * continued)
+        t_matched = Kind::end == End::anywhere ? fma(w, fma(c.step, t_diagonal, c.t_start_or_end), t_w * continued)
                                                : fma(w_step, t_diagonal, t_w * c.step * diagonal);
-        t_begun = starts_apart ? fma(w, c.apart, fma(t_w, c.one, t_matched)) : t_matched;
+        t_begun = starts_apart ? fma(w, c.t_start_or_end, fma(t_w, c.one, t_matched)) : t_matched;
         if constexpr (IS_COST<Kind>) t_begun = w_step * t_diagonal;
       }
       constexpr bool keeps_steps = recording && pass == Pass::gradients && GAPS<Kind> > 0;
@@ -151,7 +151,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           t_handed[1] = back_extends ? t_rest : t_gap;
         }
       }
-      most = max_of(most, sum);
+      largest = max_of(largest, sum);
       if constexpr (recording) {
         c.peak[0] = max_of(c.peak[0], sum);
         to[v * size + K::matched] = IS_COST<Kind> ? sum : matched;
@@ -176,18 +176,18 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       }
     });
   }
-  peak = most;
+  peak = largest;
   sunk = -std::log2(-double(largest_of(-sink)));
   if (!all_at_most(most_gap, splat(PairWeights<Kind>::power_of_2(LARGEST_COST))) ||
       !all_at_most(splat(PairWeights<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
-      !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
+      !o.within_range(largest, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
   if constexpr (IS_COST<Kind>) return true;
   GapExtremes seen;
   seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
   if (!ONE_STATE<Kind> && !o.back_is_allowed) {
-    const double bits = std::max(0.0, std::log2(double(largest_of(most))));
+    const double bits = std::max(0.0, std::log2(double(largest_of(largest))));
     seen.add(ends);
     // what was rounded to 0 is negligible beside a state that may turn either way, if paths from this state are dearer
     // by at most `spread` bits
@@ -215,7 +215,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
   const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
   const Vec back_is_open = splat(back_opens ? 1 : 0);
-  Vec most = splat(0), largest_q = splat(0);
+  Vec largest = splat(0), largest_q = splat(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
   constexpr int gaps = GAPS<Kind>, extend_at = IS_COST<Kind> ? K::w : K::gap + gaps - 1;
@@ -259,8 +259,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         b = scanned<false, true>(scan, begun, across);
         if constexpr (tangents) {
           Vec t_begun = t_arrived + c.now[T + 1];
-          if constexpr (Kind::end == End::anywhere) t_begun += c.apart;
-          if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : splat(0);
+          if constexpr (Kind::end == End::anywhere) t_begun += c.t_start_or_end;
+          if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.t_start_or_end : splat(0);
           if constexpr (IS_COST<Kind>) {
             const Vec t_w_b = own[K::t_w] * (w * b);
             t_begun = fma(c.step, moved_down<1>(t_w_b, t_w_after), t_begun);
@@ -293,11 +293,13 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
         }
       }
-      most = max_of(most, b);
+      largest = max_of(largest, b);
       constexpr bool ends_apart = Kind::end == End::after_match;
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
-      if constexpr (tangents && !IS_COST<Kind>) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+      if constexpr (tangents && !IS_COST<Kind>) {
+        c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
+      }
       if constexpr (tangents && IS_COST<Kind>) c.now[T] = c.now[T + 1];
       auto write = [&](Real *row, Vec value) {
         if constexpr (is_last) {
@@ -343,10 +345,10 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       }
     }
   }
-  peak = most;
+  peak = largest;
   // what is rounded to 0 (less than 2^-LOST of a state, or of 1) could have continued any state of the forward sweep
-  const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
-  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, splat(PairWeights<Kind>::power_of_2(ROOM))) &&
+  const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(largest)))) - LOST;
+  const bool valid = lost <= LARGEST_LOSS && all_at_most(largest, splat(PairWeights<Kind>::power_of_2(ROOM))) &&
                      all_at_most(splat(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
                      all_at_most(largest_share, splat(LARGEST_SHARE)) && all_at_most(largest_q, splat(LARGEST));
   if constexpr (gradients) {

@@ -41,16 +41,16 @@ struct PairWeights {
   double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
   int most_rows;                // of a band
 
-  /* Whether a band of so many rows lost nothing. most: its largest state, in units; least_step: its smallest step between
+  /* Whether a band of so many rows lost nothing. largest: its largest state, in units; least_step: its smallest step between
      columns; sunk: the bits by which gaps that vary can make a column of it sink. */
-  INLINE bool within_range(Vec most, Vec least_step, Int rows, double sunk = 0) const {
-    return all_at_most(most, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
+  INLINE bool within_range(Vec largest, Vec least_step, Int rows, double sunk = 0) const {
+    return all_at_most(largest, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
            all_at_most(splat(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
-  /* How many rows the next band may have. The last had `rows` of the `most` it might have. Of it, peak: the
-  largest state, in units; sunk: the bits by which gaps that vary can make a column sink. */
-  INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
-    if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
+  /* How many rows the next band may have. The last had `rows` of the `allowed` ones. Of it, peak: the largest state, in
+     units; sunk: the bits by which gaps that vary can make a column sink. */
+  INLINE int next_rows(Vec peak, int rows, int allowed, double sunk) const {
+    if (rows < allowed || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return allowed;
     // twice as many rows grow by twice as many bits, and some more
     const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows] - 2 * sunk) / 2.6;
     return all_at_most(peak, splat(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
@@ -150,7 +150,7 @@ struct Origins {};
 template <>
 struct Origins<true> {
   Vec origin, change;  // the same in every lane; the origin of the neighbouring columns minus this one
-  Vec apart;           // tangent of a start (backward: of an end) relative to the origin; relative to 0 it is 0
+  Vec t_start_or_end;  // tangent of a start (backward: of an end) relative to the origin; relative to 0 it is 0
   /* Moves the origin, and the tangents with it, so that the tangent of one column becomes 0: that of the largest
      sum of numbers[which] and new_weight, which is what the next row continues. bits: the exponents of these sums.
      both: add numbers[which + 1]. */
@@ -191,9 +191,9 @@ template <class Columns>
 INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
   Vec most = splat(0);
   for (int v = 0; v < vectors; ++v) {
-    for (int k = Columns::tangent; k < Columns::count; ++k) most = max_of(most, absolute(columns[v].now[k]));
+    for (int k = Columns::first_tangent; k < Columns::count; ++k) most = max_of(most, absolute(columns[v].now[k]));
   }
-  return Columns::tangent == Columns::count || all_at_most(most, splat(LARGEST));
+  return Columns::first_tangent == Columns::count || all_at_most(most, splat(LARGEST));
 }
 
 }  // namespace alignment

@@ -473,7 +473,7 @@ class Tiles {
       state_of_strip.end_m = double(c.now[0][strip.last - 1]), state_of_strip.end_unit = double(c.unit[strip.last - 1]);
       if constexpr (tangents) {
         const double origin = double(c.origin[strip.last - 1]);
-        state_of_strip.end_t = double(c.now[Down::tangent][strip.last - 1]) + origin * state_of_strip.end_m;
+        state_of_strip.end_t = double(c.now[Down::first_tangent][strip.last - 1]) + origin * state_of_strip.end_m;
       }
     }
     return true;
