@@ -13,7 +13,7 @@ from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.processes import counts
 from shared.bench.questions.question import Question
-from shared.bench.run.interpreters import named
+from shared.bench.run.interpreters import parse_python
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
 from shared.problems.argument_types import file, join_numbers, memory, names, one_of, real, size, sizes, some_of, whole
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     frameworks = some_of("framework", FRAMEWORKS)
     add("--framework", type=frameworks, dest="frameworks", metavar="NAME[,NAME]", help="jax or torch (default both)")
     other = "another interpreter for the workers of jax or torch; the question versions takes several"
-    add("--python", type=named, action="append", dest="pythons", metavar="NAME=PATH", help=other)
+    add("--python", type=parse_python, action="append", dest="pythons", metavar="NAME=PATH", help=other)
     add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")

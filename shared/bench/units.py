@@ -39,7 +39,7 @@ def ratio_text(value: float) -> str:
     return f"{value:.3f}" if 0.9 < value < 1.1 else figures(value)
 
 
-def between(low: float, high: float, text: Callable[[Any], str] = duration) -> str:
+def range_text(low: float, high: float, text: Callable[[Any], str] = duration) -> str:
     """Two values as text, with a unit that they share only once."""
     first, last = text(low), text(high)
     _, space, unit = last.partition(" ")
@@ -65,7 +65,7 @@ def processes_text(estimate: Estimate) -> str:
 def interval_text(estimate: Estimate, text: Callable[[Any], str] = duration) -> str:
     """The interval, if there is one, and the number of processes where they are few."""
     few = processes_text(estimate)
-    interval = between(estimate.low, estimate.high, text) if estimate.has_interval else ""
+    interval = range_text(estimate.low, estimate.high, text) if estimate.has_interval else ""
     return "; ".join(filter(None, [interval, few]))
 
 

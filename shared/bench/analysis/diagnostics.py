@@ -9,7 +9,7 @@ from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import drift
 from shared.bench.measure import measured_code, variables
 from shared.bench.record import Record
-from shared.bench.units import between, duration
+from shared.bench.units import duration, range_text
 
 # relative change between a case's first and last rounds that counts as drift
 _DRIFT = 0.05
@@ -95,5 +95,5 @@ def _steadiness(record: Record) -> Iterator[str]:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
     if speeds := record.speed:
         low, median, high, slowest = (float(np.percentile(speeds, part)) for part in (25, 50, 75, 100))
-        quartiles = between(low, high)
+        quartiles = range_text(low, high)
         yield f"calibration loop: median {duration(median)}, quartiles {quartiles}, slowest {duration(slowest)}"

@@ -8,10 +8,10 @@ from shared.bench.estimates import SAME, Block, Estimate, median_time, time_rati
 from shared.bench.record import Record, Result
 from shared.bench.units import (
     NOTHING,
-    between,
     duration,
     factor_text,
     processes_text,
+    range_text,
     ratio_interval,
     ratio_text,
     rough_text,
@@ -98,7 +98,7 @@ def in_words(names: Sequence[str], ratio: Estimate) -> str:
     """A cell as a sentence without its period."""
     first, second = names if ratio.value >= 1 else names[::-1]
     ratio = ratio if ratio.value >= 1 else ratio.inverse
-    most, interval = f"{factor_text(ratio.most)} times as fast", between(ratio.low, ratio.high, ratio_text)
+    most, interval = f"{factor_text(ratio.most)} times as fast", range_text(ratio.low, ratio.high, ratio_text)
     text = {
         "same": f"{first} and {second} take the same time, {within(ratio)}",
         "one-sided": f"{first} is as fast as {second} or faster, at most {most}",

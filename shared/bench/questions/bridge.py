@@ -14,7 +14,7 @@ from shared.bench.record import Record
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import is_precise
 from shared.bench.run.worker_handle import WORKER_COMMAND
-from shared.bench.units import NOTHING, between, duration
+from shared.bench.units import NOTHING, duration, range_text
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
@@ -81,7 +81,7 @@ class Bridge(AxisQuestion):
         value, low, high = ((ratio - 1) * seconds for ratio in changed.ratio[:3])
         if low <= 0:
             return f"< {duration(high)}" if high > 0 else "nothing"
-        return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%} of the call\n({between(low, high)})"
+        return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%} of the call\n({range_text(low, high)})"
 
 
 QUESTION = Bridge()

@@ -22,7 +22,7 @@ from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, between, bytes_text, duration, figures, rough_text
+from shared.bench.units import NOTHING, bytes_text, duration, figures, range_text, rough_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import batch_of_size
 from shared.problems.alignments import AlignmentProblem
@@ -207,7 +207,7 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
         return NOTHING
     if estimate.low <= 0:
         return f"< {text(estimate.high)}"
-    return f"{text(estimate.value)}\n({between(estimate.low, estimate.high, text)})"
+    return f"{text(estimate.value)}\n({range_text(estimate.low, estimate.high, text)})"
 
 
 def crossovers(record: Record) -> Iterator[Statement]:
@@ -259,7 +259,7 @@ def prediction(record: Record, size: Size) -> Report:
         ):
             is_known = estimate and estimate.high <= _MOST_WIDTH * estimate.low
             cells += [text(estimate.value) if estimate else NOTHING]
-            cells += [between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING]
+            cells += [range_text(estimate.low, estimate.high, text) if estimate and is_known else NOTHING]
         rows.append((*costs.names, *cells, "" if costs.covers(size) else "extrapolated"))
     headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
     below = (

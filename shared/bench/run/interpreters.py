@@ -46,7 +46,7 @@ class Interpreter(NamedTuple):
     about: str  # one line
 
 
-def named(text: str) -> str:
+def parse_python(text: str) -> str:
     """An argument of `--python`, if it has the right form."""
     if not _FORM.fullmatch(text):
         forms = " or ".join(f"[LABEL:]{framework}=PATH" for framework in FRAMEWORKS)
