@@ -94,7 +94,7 @@ def _why_not(name: str, similarity: Any, platform: str) -> str | None:
 
 def _fused(call: cpp.Call, similarity: Any, lengths: Any, parameters: Any, text: str, platform: str) -> Array:
     """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
-    checks.check_alignment(see, similarity, lengths, parameters)
+    checks.check_alignment(see, similarity, lengths, parameters, cpp.matrix_name(call))
     checks.check_fixed_shape(similarity.shape)
     s = jnp.asarray(similarity)
     return fused(call, widened(s), lengths, parameters, text, platform).astype(s.dtype)

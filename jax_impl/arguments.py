@@ -56,7 +56,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], recurrenc
 
     Costs become similarities, and gaps that are free in the last row or column gaps by position.
     """
-    checks.check_alignment(see, similarity, lengths, parameters)
+    checks.check_alignment(see, similarity, lengths, parameters, recurrence.matrix)
     shape = tuple(similarity.shape)
     checks.check_fixed_shape(shape)
     rows, cols = shape[-2:]

@@ -293,6 +293,11 @@ class Recurrence:
         return states, ends[0] if len(ends) == 1 else smax(*ends)
 
     @property
+    def matrix(self) -> str:
+        """The public function's name for its matrix."""
+        return "cost" if self.is_cost else SIMILARITY
+
+    @property
     def is_global(self) -> bool:
         """Whether it begins outside the matrix."""
         return bool(self.outside[0])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.alignments import ALIGNMENTS, axis_of
+from shared.alignments import ALIGNMENTS, COLS, ROWS, axis_of, of_axis
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 # the dtypes that both frameworks compute with, and Python's own numbers
@@ -126,27 +126,31 @@ def unbound(function: Any, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any
     return function, keywords
 
 
-def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:
-    """Check the arguments of an alignment. `see` is the framework's way to look at one."""
+def check_alignment(
+    see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any], matrix: str = "similarity"
+) -> None:
+    """Check the arguments of an alignment. see: the framework's way to look at one; matrix: the name of the first."""
     seen = see(similarity)
-    check_similarity(seen)
+    check_similarity(seen, matrix)
     shape = tuple(similarity.shape)
     if lengths is not None:
-        check_lengths(see(lengths), shape)
+        check_lengths(see(lengths), shape, matrix)
     for name, value in parameters.items():
-        check_parameter(name, see(value), shape)
+        gap = name[:-3]  # if it is given as one for both axes
+        is_one = axis_of(name) is not None and parameters[of_axis(gap, ROWS)] is parameters[of_axis(gap, COLS)]
+        check_parameter(name, see(value), shape, gap if is_one else name, matrix)
 
 
-def check_similarity(seen: Seen) -> None:
+def check_similarity(seen: Seen, matrix: str = "similarity") -> None:
     """Raise unless it is a floating-point array of shape (rows, cols) or (batch, rows, cols)."""
     if seen.shape is None:
-        raise TypeError(f"similarity must be a floating-point array of this framework or NumPy, got {seen.type_name}")
+        raise TypeError(f"{matrix} must be a floating-point array of this framework or NumPy, got {seen.type_name}")
     if seen.dtype not in _FLOATS:
         raise TypeError(
-            f"similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got {seen.dtype}"
+            f"{matrix} must be float32 or float64 (float16 and bfloat16 are computed in float32), got {seen.dtype}"
         )
     if len(seen.shape) not in (2, 3):
-        raise ValueError(f"similarity must have shape (rows, cols) or (batch, rows, cols), got {seen.shape}")
+        raise ValueError(f"{matrix} must have shape (rows, cols) or (batch, rows, cols), got {seen.shape}")
 
 
 def check_fixed_shape(shape: tuple[Any, ...]) -> None:
@@ -166,7 +170,7 @@ def check_vector(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
         raise ValueError(f"vector must have similarity's shape {similarity_shape}, got {seen.shape}")
 
 
-def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+def check_lengths(seen: Seen, similarity_shape: tuple[int, ...], matrix: str) -> None:
     """Raise unless these are integers of shape (2,) or (batch, 2) between 0 and the matrix's rows and cols."""
     if seen.shape is None:
         raise TypeError(f"lengths must be an integer array of this framework or NumPy, got {seen.type_name}")
@@ -175,7 +179,7 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     expected = (*similarity_shape[:-2], 2)
     if seen.shape != expected:
         raise ValueError(
-            f"lengths must have shape {expected} for similarity of shape {similarity_shape}, got {seen.shape}"
+            f"lengths must have shape {expected} for {matrix} of shape {similarity_shape}, got {seen.shape}"
         )
     if seen.values is None:
         return
@@ -191,14 +195,18 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
             raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
 
 
-def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+def check_parameter(
+    name: str, seen: Seen, similarity_shape: tuple[int, ...], given_as: str = "", matrix: str = "similarity"
+) -> None:
     """Raise unless it is a real number, or a real array of shape () or (batch,), in the range of its kind.
 
-    A gap that is not by axis may also have similarity's shape; its values are then not looked at.
+    A gap that is not by axis may also have similarity's shape; its values are then not looked at. given_as: its name in
+    errors, if it is another; matrix: that of the similarity.
     """
     is_by_axis, is_temperature = axis_of(name) is not None, name == "temperature"
+    name = given_as or name
     if seen.shape is None:
-        pair = "" if is_by_axis or is_temperature else ", or a tuple (rows, cols) of two"
+        pair = "" if axis_of(name) is not None or is_temperature else ", or a tuple (rows, cols) of two"
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy{pair}, got {seen.type_name}")
     if seen.dtype not in (*_FLOATS, "float", *_INTEGERS):
         raise TypeError(f"{name} must be integers, {', '.join(_FLOATS)}, got {seen.dtype}")
@@ -208,9 +216,10 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     allowed += (batch,) if batch else ()
     if seen.shape not in allowed:
         shapes = " or ".join(map(str, sorted(allowed, key=len)))
-        alone = "; a gap by position is neither by axis nor beside free end gaps" if is_by_axis else ""
+        is_matrix = is_by_axis and seen.shape == similarity_shape
+        alone = "; a gap by position is neither by axis nor beside free end gaps" if is_matrix else ""
         raise ValueError(
-            f"{name} must have shape {shapes} for similarity of shape {similarity_shape}, got {seen.shape}{alone}"
+            f"{name} must have shape {shapes} for {matrix} of shape {similarity_shape}, got {seen.shape}{alone}"
         )
     if seen.values is None or len(seen.shape) > 1:
         return

@@ -121,6 +121,15 @@ def faults(problem: str) -> list[tuple[type[Exception], str, dict[str, Any]]]:
     values |= ENDS if "end" in options else {}
     values |= ENDS_OF_GAPS if "end_gaps" in options else {}
     values |= BY_AXIS if "gap" in parameters else {}
+    if problem == "needleman_wunsch":  # of one gap for both axes
+        values[f"gap must have shape () for similarity of shape (4, 5), got (4, 5){NO_CELLS}"] = {
+            "gap": S,
+            "end_gaps": "free",
+        }
+    if problem == "soft_dtw":
+        types, values = (
+            {text.replace("similarity", "cost"): errors[text] for text in errors} for errors in (types, values)
+        )
     both = ((TypeError, types), (ValueError, values))
     return [(error, text, {"similarity": S, **extra}) for error, errors in both for text, extra in errors.items()]
 
@@ -159,6 +168,7 @@ def test_bad_arguments_raise_one_text_in_both_frameworks(problem, error, text, a
     assert raised(by_keyword(alignment(framework, problem)), **arguments) == (error, text)
     with backend.precision("float64"):
         converted = {name: own_array(framework, value) for name, value in arguments.items()}
+        text = text.replace("cost must", "similarity must")  # which is the name that marginals have for it
         assert raised(package.marginals, alignment(framework, problem), **converted) == (error, text)
 
 

@@ -104,7 +104,7 @@ def prepare(
     Costs become similarities, and gaps that are free in the last row or column gaps by position. Without `mask` the
     matrices outside lengths are left as they are, which may be NaN.
     """
-    checks.check_alignment(see, similarity, lengths, parameters)
+    checks.check_alignment(see, similarity, lengths, parameters, recurrence.matrix)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))

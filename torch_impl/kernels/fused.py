@@ -169,7 +169,7 @@ def fused(
     What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
     are no native kernels.
     """
-    checks.check_alignment(see, similarity, lengths, parameters)
+    checks.check_alignment(see, similarity, lengths, parameters, cpp.matrix_name(call))
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     result_dtype, batch = s.dtype, s.shape[:-2]
     if result_dtype not in cpp_binding.DTYPE_NAMES:
