@@ -11,7 +11,7 @@ from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks
-from shared.alignments import each_axis, recurrence_of
+from shared.alignments import ALIGNMENTS, each_axis, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -60,6 +60,7 @@ def align(
         lambda reason: _warn(reason, platform),
     )
     if chosen == "fused":
+        checks.check_alignment(see, similarity, lengths, parameters, ALIGNMENTS[function_name].matrix)
         text = _third_order_text(function_name, chosen)
         return _fused(cpp.call_of(function_name, options, gaps), similarity, lengths, parameters, text, platform)
     recurrence = recurrence_of(function_name, options, gaps)
@@ -93,8 +94,7 @@ def _why_not(name: str, similarity: Any, platform: str) -> str | None:
 
 
 def _fused(call: cpp.Call, similarity: Any, lengths: Any, parameters: Any, text: str, platform: str) -> Array:
-    """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
-    checks.check_alignment(see, similarity, lengths, parameters, cpp.matrix_name(call))
+    """The fused kernels on checked arguments: they mask what lies outside lengths, and clamp, by themselves."""
     checks.check_fixed_shape(similarity.shape)
     s = jnp.asarray(similarity)
     return fused(call, widened(s), lengths, parameters, text, platform).astype(s.dtype)

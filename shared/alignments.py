@@ -112,6 +112,11 @@ class Alignment(NamedTuple):
     is_cost: bool = False  # the matrix holds costs, minus the similarity; the result is minus the score
 
     @property
+    def matrix(self) -> str:
+        """The function's name for its matrix."""
+        return "cost" if self.is_cost else SIMILARITY
+
+    @property
     def gaps(self) -> tuple[str, ...]:
         """The parameters that gap steps add."""
         return tuple(name for name in self.parameters if name != "temperature")
@@ -270,6 +275,7 @@ class Recurrence:
     ends: tuple[Choice, ...]
     ends_among_choices: tuple[int, ...]  # which choices of the first state the ends are; none: states of the cell
     is_cost: bool
+    matrix: str
     is_by_axis: bool
 
     def step(
@@ -291,11 +297,6 @@ class Recurrence:
         states = tuple(smax(*choices) for choices in values)
         ends = [values[0][number] for number in self.ends_among_choices] or states
         return states, ends[0] if len(ends) == 1 else smax(*ends)
-
-    @property
-    def matrix(self) -> str:
-        """The public function's name for its matrix."""
-        return "cost" if self.is_cost else SIMILARITY
 
     @property
     def is_global(self) -> bool:
@@ -390,9 +391,12 @@ def of_axis(gap: str, axis: int) -> str:
     return f"{gap}[{axis}]"
 
 
+_AXES = {of_axis("", axis): axis for axis in (ROWS, COLS)}
+
+
 def axis_of(name: str) -> int | None:
     """The axis of a gap along one axis; None for any other name."""
-    return {of_axis("", axis): axis for axis in (ROWS, COLS)}.get(name[-3:])
+    return _AXES.get(name[-3:])
 
 
 def has_free_ends(options: Mapping[str, Any]) -> bool:
@@ -456,6 +460,7 @@ def _recurrence(
         end.choices,
         tuple(states[0].index(choice) for choice in end.choices if choice.neighbour != "cell"),
         alignment.is_cost,
+        alignment.matrix,
         by_axis,
     )
 

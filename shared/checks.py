@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.alignments import ALIGNMENTS, COLS, ROWS, axis_of, of_axis
+from shared.alignments import ALIGNMENTS, axis_of, of_axis
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 # the dtypes that both frameworks compute with, and Python's own numbers
@@ -136,8 +136,8 @@ def check_alignment(
     if lengths is not None:
         check_lengths(see(lengths), shape, matrix)
     for name, value in parameters.items():
-        gap = name[:-3]  # if it is given as one for both axes
-        is_one = axis_of(name) is not None and parameters[of_axis(gap, ROWS)] is parameters[of_axis(gap, COLS)]
+        gap, axis = name[:-3], axis_of(name)
+        is_one = axis is not None and parameters.get(of_axis(gap, 1 - axis)) is value  # for both axes
         check_parameter(name, see(value), shape, gap if is_one else name, matrix)
 
 

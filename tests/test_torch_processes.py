@@ -179,7 +179,7 @@ def of_marginals(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Te
 
 
 def of_axes(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Tensor, temperatures: Tensor) -> Tensor:
-    keywords = {"gap_open": (gap, 2 * gap), "gap_extend": gap, "temperature": temperatures, "end_gaps": "free_rows"}
+    keywords = {"gap_open": (2 * gap, -2.0), "gap_extend": gap, "temperature": temperatures, "end_gaps": "free_rows"}
     call = functools.partial(needleman_wunsch_affine, variant=variant, **keywords)
     return (temperatures * call(s, sizes)).sum() + (vector * marginals(call, s, sizes)).sum()
 

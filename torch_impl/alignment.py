@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks
-from shared.alignments import Recurrence, each_axis, recurrence_of
+from shared.alignments import ALIGNMENTS, Recurrence, each_axis, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -118,7 +118,7 @@ def run_pass(
     if is_score and (in_transform() or under_forward_mode()):
         pass_function = transformed_score
     if chosen == "fused":
-        return fused(pass_function, call, similarity, lengths, parameters)
+        return fused(pass_function, call, similarity, lengths, parameters, ALIGNMENTS[function_name].matrix)
     recurrence = recurrence_of(function_name, options, gaps)
     is_cost = recurrence.is_cost
     if chosen not in SWEEPS and (is_score or is_exporting()):  # torch.export cannot trace autograd

@@ -14,7 +14,7 @@ import torch
 from torch._C import _dispatch_keys
 
 from shared import checks
-from shared.alignments import each_axis, has_free_ends, names_by_position
+from shared.alignments import axis_of, each_axis, has_free_ends
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vector_of
@@ -116,7 +116,7 @@ def plain_call(
     else:
         parameters, names = each_axis(function_name, parameters, options)
         call = cpp.call_of(function_name, options, names)
-        by_position = names_by_position(function_name, parameters)
+        by_position = [name for name in names if axis_of(name) is None]
         gaps = [parameters[name] for name in by_position]
         parameters = parameters | dict.fromkeys(by_position, 0)
         if not (_are_numbers(parameters) and all(is_plain_like(gap, similarity) for gap in gaps)):
@@ -162,14 +162,19 @@ _cached_values = functools.lru_cache(maxsize=16)(_checked_values)
 
 
 def fused(
-    pass_function: Callable[..., Any], call: cpp.Call, similarity: Any, lengths: Any, parameters: dict[str, Any]
+    pass_function: Callable[..., Any],
+    call: cpp.Call,
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
+    matrix: str = "similarity",
 ) -> Any:
     """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, for any arguments.
 
-    What lies outside lengths may be anything. Raises TypeError or ValueError for invalid arguments, cpp.Absent if there
-    are no native kernels.
+    What lies outside lengths may be anything. matrix: the name of the similarity in errors. Raises TypeError or
+    ValueError for invalid arguments, cpp.Absent if there are no native kernels.
     """
-    checks.check_alignment(see, similarity, lengths, parameters, cpp.matrix_name(call))
+    checks.check_alignment(see, similarity, lengths, parameters, matrix)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     result_dtype, batch = s.dtype, s.shape[:-2]
     if result_dtype not in cpp_binding.DTYPE_NAMES:

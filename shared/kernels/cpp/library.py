@@ -136,11 +136,6 @@ def call_of(function_name: str, options: Mapping[str, Any], gaps: Collection[str
     return Call(KINDS[function_name, options.get("end")], flags)
 
 
-def matrix_name(call: Call) -> str:
-    """The public function's name for its matrix."""
-    return "cost" if call.kind == KINDS["soft_dtw", None] else "similarity"
-
-
 def why_absent() -> str | None:
     """None if the native kernels seem usable; else why not, in one line. Cheap: it compiles and runs nothing.
 
