@@ -2,7 +2,9 @@
 
 import gc
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 import torch
 
 from jax_impl.transformed import QUICK
+from shared.kernels.cpp import build
+from shared.kernels.cpp.library import HEADERS
 
 # these want Triton's interpreter from the beginning of their process: test_interpreted.py runs them
 collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpreted"]
@@ -32,6 +36,22 @@ KEPT = {"jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_ca
         "jax_persistent_cache_min_compile_time_secs": 0.0}  # fmt: skip
 
 
+def precompile_headers() -> None:
+    """Compile the standard headers of the kernels, which GCC then takes where its other options are the same."""
+    header = Path(KEPT["jax_compilation_cache_dir"]).with_name("headers.h")
+    compiled = header.with_suffix(".h.gch")
+    version = subprocess.run(("c++", "--version"), capture_output=True, text=True).stdout
+    if compiled.exists() or "Free Software Foundation" not in version:  # Clang refuses what GCC ignores
+        return
+    header.parent.mkdir(exist_ok=True)
+    names = dict.fromkeys(re.findall(r"^#include (<(?!arm).*>)$", "".join(map(Path.read_text, HEADERS)), re.MULTILINE))
+    header.write_text("".join(f"#include {name}\n" for name in names))
+    flags = (*build.FLAGS, *build._machine_flags(("c++",)), *build.FLOATING_POINT_FLAGS, "-Og")
+    result = subprocess.run(("c++", *flags, "-x", "c++-header", str(header), "-o", f"{compiled}.{os.getpid()}"))
+    if not result.returncode:
+        os.replace(f"{compiled}.{os.getpid()}", compiled)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for name, value in KEPT.items():
         jax.config.update(name, value)
@@ -39,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if shutil.which("c++"):
         name = "quick_compiler.sh" if "not slow" in (config.getoption("markexpr") or "") else "quick_for_double.sh"
         os.environ.setdefault("CXX", str(Path(__file__).with_name(name)))
+        if not hasattr(config, "workerinput"):  # before the processes of the suite
+            precompile_headers()
     # on a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces
     if "not cuda" in (config.getoption("markexpr") or ""):
         os.environ.setdefault("JAX_PLATFORMS", "cpu")

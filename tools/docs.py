@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from shared.alignments import ALIGNMENTS
@@ -102,6 +103,21 @@ def _decision(path: Path) -> str:
     of_inputs = [decision_tables(record, name) for name in record.inputs]
     shown = "\n\n".join(markdown_table(table) for some in of_inputs for table in (some if is_default else some[:1]))
     return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+
+
+def _hours(path: Path) -> str:
+    """How far the ratios of a comparison lie apart in its recordings hours apart, whose names go on with a number."""
+    records = [_record(path), *map(_record, sorted(path.parent.glob(f"{path.stem}-[0-9].json")))]
+    apart = []
+    for found in _by_row(records).values():
+        ratios = [c.ratio.value if c.results[0].case.framework == "jax" else c.ratio.inverse.value
+                  for c in found if c.ratio]  # fmt: skip
+        apart.append(max(ratios) / min(ratios) - 1)
+    starts = ", ".join(record.started[:16].replace("T", " ") for record in records)
+    return (
+        f"Recorded {len(records)} times ({starts}), the default comparison's ratios differ by {median(apart):.0%} "
+        f"in the median, and by {max(apart):.0%} at most."
+    )
 
 
 def _validation(path: Path) -> str:
@@ -202,6 +218,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "tables": lambda path: "\n\n".join(map(markdown_table, _answer(path).tables)),
     "decision": _decision,
     "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
+    "hours": _hours,
     "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
     "validation": _validation,
 }

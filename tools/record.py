@@ -10,6 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {
     "cpu-default": "speed",
+    # the same, hours later: how far ratios move
+    "cpu-default-2": "speed",
+    "cpu-default-3": "speed",
     "cpu-w": "speed --input random --pass score,marginals,hvp --variant vmap,wavefront,fused --workers 8 --budget 480",
     "cpu-w-all": "speed --input random --pass score,marginals,hvp --workers 3 --compile-limit 60 --budget 1500 "
     "--variant diagonal_loop,scan_cond,scan_select,batch_loop,vmap,wavefront,fused",
@@ -19,6 +22,8 @@ RECORDS = {
     "cpu-affine": "speed --problem smith_waterman_affine --pass score,marginals,hvp --workers 3 --budget 600",
     "cpu-free-gap": "speed --problem free_gap --pass score,marginals,hvp --workers 3",
     "cpu-global": "speed --problem needleman_wunsch --pass score,marginals,hvp --workers 3",
+    "cpu-global-affine": "speed --problem needleman_wunsch_affine --pass score,marginals,hvp --workers 3 --budget 600",
+    "cpu-time-warping": "speed --problem soft_dtw --pass score,marginals,hvp --workers 3",
     "cpu-positions": "speed --gaps-by-position --pass score,marginals,hvp --workers 3",
     "cpu-path": "speed --pass marginals,path --variant fused --workers 6 --budget 120",
     "cpu-ladder": "ladder",

@@ -50,7 +50,7 @@ def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], 
 
 def test_a_single_framework_shows_its_time_or_nothing():
     only = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
-    assert (only.ratio, only.text) == (None, "PyTorch only\n(200 ms)")
+    assert (only.ratio, only.text) == (None, "PyTorch 200 ms\n(JAX –)")
     assert only.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
     assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
 
@@ -151,7 +151,7 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
     ]
     by_variant = rows(answer(*results).tables[0])
     assert list(by_variant) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
-    assert by_variant["wavefront"] == ["JAX only\n(100 ms)"]
+    assert by_variant["wavefront"] == ["JAX 100 ms\n(PyTorch –)"]
     assert answer(results[0]).tables == []
 
 
@@ -193,5 +193,5 @@ def test_before_rounds_speed_answers_from_the_calls_right_after_the_first():
     results = [replace(result, early_seconds=result.time.value, blocks=[]) for result in timed]
     before_rounds = answer(*results, finished=None)
     cells = {variant: cells[0] for variant, cells in rows(before_rounds.tables[0]).items()}
-    assert cells == {"vmap": "JAX about 2×\n(1 process)", "fused": "JAX only\n(100 ms)"}
+    assert cells == {"vmap": "JAX about 2×\n(1 process)", "fused": "JAX 100 ms\n(PyTorch –)"}
     assert " is about 2 times as fast as " in answer(*results[:2], finished=None).statements[0].text

@@ -67,6 +67,7 @@ def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
         ("E2", "fused, for\nsmith_waterman", "ValueError: no"),
     ]
     assert table.below[-1] == "Not built: PyTorch cuda_graph score, not compiled: no CUDA device."
+    assert table.rows[-1] == ("every other", "yes", "yes", "yes") and "func.vmap" in table.below[0]
     assert dict(shown.statements)["PyTorch"] == f"take fused; for {THIRD}, export take vmap."
     most = [tried("jax", "vmap", problem, export=raises("ValueError: no")) for problem in ("a", "b")]
     assert answer(*most, tried("jax", "vmap", "c")).tables[1].rows[0][1] == "vmap, not\nfor c"

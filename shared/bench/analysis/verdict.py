@@ -51,7 +51,8 @@ class Comparison(NamedTuple):
             return NOTHING
         names = [FRAMEWORKS[result.case.framework] for result in self.results]
         if self.ratio is None:
-            return f"{names[0]} only\n({duration(self.time(self.results[0]).value)})"
+            (other,) = set(FRAMEWORKS.values()) - {*names}
+            return f"{names[0]} {duration(self.time(self.results[0]).value)}\n({other} {NOTHING})"
         return cell(names, self.ratio, "no practical difference" if self.is_negligible else "")
 
     @property

@@ -219,12 +219,17 @@ class _Outcomes:
 
 
 def _table(record: Record, outcomes: _Outcomes) -> Table:
-    """A row for each transform, a column for each rung."""
+    """A row for each transform that some rung does not do, a column for each rung."""
     title, rungs, names, problems = outcomes.title, outcomes.rungs, outcomes.written, list(record.inputs)
     rows = [(written, *(outcomes.cell(name, rung) for rung in rungs)) for name, written in names.items()]
+    right = [row[0] for row in rows if set(row[1:]) == {"yes"}]
+    if right:
+        rows = [*(row for row in rows if row[0] not in right), ("every other", *("yes" for _ in rungs))]
     errors = "E1, …: raises an error, see below; " if outcomes.errors else ""
     several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
-    below = [f"yes: equal to the NumPy reference, for {', '.join(problems)}", f"{errors}{several}{NOTHING}: not tried."]
+    below = [*([f"Every other: {', '.join(right)}."] if right else []),
+             f"yes: equal to the NumPy reference, for {', '.join(problems)}",
+             f"{errors}{several}{NOTHING}: not tried."]  # fmt: skip
     for problem in problems:
         if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
