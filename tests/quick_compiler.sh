@@ -3,5 +3,5 @@
 # that is standard headers, which conftest.py compiles once.
 case " $* " in *" -O0 "*) exec c++ "$@" ;; esac
 headers=$(dirname "$0")/../.pytest_cache/headers.h
-[ -e "$headers.gch" ] && set -- "$@" -include "$headers"
+case " $* " in *".cpp "*) [ -e "$headers.gch" ] && set -- "$@" -include "$headers" ;; esac
 exec c++ "$@" -Og

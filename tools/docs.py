@@ -15,13 +15,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from shared.alignments import ALIGNMENTS
 from shared.bench.analysis.diagnostics import drifts
-from shared.bench.analysis.verdict import FIRST_ROW, HOW_WRITTEN, Comparison, comparisons, decided_on_device
+from shared.bench.analysis.verdict import FIRST_ROW, HOW_WRITTEN, READING, Comparison, comparisons, decided_on_device
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import Estimate, drift
 from shared.bench.measure import measured_code
@@ -48,7 +49,8 @@ def pages() -> list[Path]:
 def rendered(text: str) -> str:
     """The page with its blocks made anew, and above the first tables of a record whether its code has changed since.
 
-    A record that does not exist is not yet recorded. A legend stands below the first of its tables only.
+    A record that does not exist is not yet recorded. A legend stands below the first of its tables only; how to read a
+    cell stands in method.md.
     """
     blocks_told, legends = set[str](), set[str]()
 
@@ -58,7 +60,7 @@ def rendered(text: str) -> str:
             return f"{begin}\nNot yet recorded.\n\n{end}"
         changed = measured_code.warnings(_record(path)) if kind in KINDS_OF_TABLES and name not in blocks_told else []
         blocks_told.update([name] if kind in KINDS_OF_TABLES else [])
-        lines = KINDS[kind](path).splitlines()
+        lines = [line for line in KINDS[kind](path).splitlines() if not line.startswith(READING)]
         lines = [line for line in lines if line.startswith(("|", "#", "-")) or line not in legends or not line]
         legends.update(lines)
         made = "\n\n".join([*(f"**{escaped(line)}**" for line in changed), "\n".join(lines).strip()])
@@ -103,6 +105,11 @@ def _decision(path: Path) -> str:
     of_inputs = [decision_tables(record, name) for name in record.inputs]
     shown = "\n\n".join(markdown_table(table) for some in of_inputs for table in (some if is_default else some[:1]))
     return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+
+
+def _last_pass(record: Record) -> Record:
+    """The record without results of other passes than its last."""
+    return replace(record, results=[r for r in record.results if r.case.pass_name == record.settings.passes[-1]])
 
 
 def _hours(path: Path) -> str:
@@ -215,14 +222,15 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "sentences": lambda path: "\n".join(
         f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(path).statements
     ),
+    "table": lambda path: markdown_table(_answer(path).tables[0]),
     "tables": lambda path: "\n\n".join(map(markdown_table, _answer(path).tables)),
     "decision": _decision,
-    "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
+    "first-calls": lambda path: _untitled(case_table(_last_pass(_record(path)), TABLES[FIRST_CALLS], FIRST_CALLS)),
     "hours": _hours,
     "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
     "validation": _validation,
 }
-KINDS_OF_TABLES = ("tables", "decision", "first-calls", "cases")
+KINDS_OF_TABLES = ("table", "tables", "decision", "first-calls", "cases")
 
 
 def outdated() -> Iterator[Path]:

@@ -13,7 +13,6 @@ from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.run.schedule import LEAST_ROUNDS
 from shared.bench.units import NOTHING, duration
 from shared.problems import Inputs, problem_of
-from shared.problems.problem import Problem
 from shared.variants import Abilities
 
 
@@ -22,14 +21,11 @@ class Ladder(Question):
 
     name = "ladder"
     asks = "what does each rung of the ladder gain, with and without the compiler"
-    takes = ("size",)
+    takes, which_passes = ("size",), slice(1)
     default_input = "random"
     default_budget = 900.0
     times_rounds = False
     times_reference = True
-
-    def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return problem.default_passes[:1]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         return problem_of(settings.problem).ladder_inputs(settings)

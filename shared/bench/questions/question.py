@@ -40,6 +40,7 @@ class Question(ABC):
     only_alignments = False
     only_random = False  # whether it takes --input random alone
     only_passes: tuple[str, ...] = ()  # none: every pass
+    which_passes = slice(None)  # of a problem's default passes, those of this question
     # those options that this question takes, of the ones that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
@@ -79,7 +80,7 @@ class Question(ABC):
             raise UnusableInput(f"{self.name} goes with --pass {' or '.join(self.only_passes)}, got {unknown[0]}")
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return problem.default_passes
+        return problem.default_passes[self.which_passes]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """The inputs by name. Raises UnusableInput, SequenceError or MemoryError."""

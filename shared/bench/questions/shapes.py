@@ -32,7 +32,7 @@ from shared.bench.units import NOTHING, duration
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
-from shared.problems.problem import DATA, Problem
+from shared.problems.problem import DATA
 
 BATCHES, COUNTED = 50, 500
 COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
@@ -72,14 +72,11 @@ class ChangingShapes(AxisQuestion):
         "torch.compile, but the scan operator traces and compiles its step for each shape.",
     )
     only_alignments, only_random, default_input = True, True, "random"
-    only_passes = ("score", "marginals")
+    only_passes, which_passes = ("score", "marginals"), slice(-1, None)
     details = Streams
     labels: Mapping[str, WorkerStart] = dict.fromkeys(STRATEGIES, WorkerStart())
     default_budget = 540.0  # with what is begun when it is spent, ten minutes
     times_rounds = False
-
-    def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return problem.default_passes[-1:]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """All pairs of the stream, batch by batch, each in a matrix of the largest size."""

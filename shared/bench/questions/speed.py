@@ -144,10 +144,9 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
         "In total, from call N: this framework takes less time for N or more calls of a shape, first call included, "
-        "the start of its compiler not. Compiled: by jax.jit, torch.compile.",
+        "the start of its compiler not; up to call N: for N calls at most, beyond which these times cannot tell. "
+        "Compiled: by jax.jit, torch.compile.",
     ]
-    if any(" up to call " in cell for row in rows for cell in row):
-        below.append("In total, up to call N: it takes less time for up to N calls; beyond, these times cannot tell.")
     results = [r for by_pass in by_row.values() for comparison in by_pass.values() for r in comparison.results]
     for framework, reasons in record.uncompiled.items():
         used = dict.fromkeys(result.case.variant for result in results if result.case.framework == framework)

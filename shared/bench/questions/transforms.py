@@ -27,7 +27,6 @@ from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.own_file import first_line
-from shared.problems.problem import Problem
 from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
@@ -44,13 +43,10 @@ class Transforms(Question):
     asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and how the rest fail"
     takes = ("size",)
     only_alignments, only_random, default_input = True, True, "random"
-    only_passes = ("score",)
+    only_passes, which_passes = ("score",), slice(1)
     default_budget = 570.0
     times_rounds = False
     takes_every_alignment = True
-
-    def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return problem.default_passes[:1]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         return {name: ragged_batch(settings, name) for name in (settings.problem, *settings.more_problems)}
@@ -223,13 +219,10 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
     title, rungs, names, problems = outcomes.title, outcomes.rungs, outcomes.written, list(record.inputs)
     rows = [(written, *(outcomes.cell(name, rung) for rung in rungs)) for name, written in names.items()]
     right = [row[0] for row in rows if set(row[1:]) == {"yes"}]
-    if right:
-        rows = [*(row for row in rows if row[0] not in right), ("every other", *("yes" for _ in rungs))]
-    errors = "E1, …: raises an error, see below; " if outcomes.errors else ""
-    several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
-    below = [*([f"Every other: {', '.join(right)}."] if right else []),
+    rows = [row for row in rows if row[0] not in right] + [("every other", *["yes"] * len(rungs))] * bool(right)
+    below = [*[f"Every other: {'; '.join(right)}."] * bool(right),
              f"yes: equal to the NumPy reference, for {', '.join(problems)}",
-             f"{errors}{several}{NOTHING}: not tried."]  # fmt: skip
+             f"E1, …: an error, see below; two outcomes: of different problems; {NOTHING}: not tried."]  # fmt: skip
     for problem in problems:
         if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
