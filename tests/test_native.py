@@ -372,9 +372,9 @@ def test_a_large_result_is_put_into_large_pages():
 @pytest.mark.parametrize(
     ("kind", "form", "dtype"),
     [
-        ("GLOBAL", 0, "float32"),
+        ("SOFT_DTW", 0, "float64"),
+        pytest.param("GLOBAL", 0, "float32", marks=pytest.mark.slow),
         pytest.param("AFFINE", 1, "float32", marks=pytest.mark.slow),
-        pytest.param("SOFT_DTW", 0, "float64", marks=pytest.mark.slow),
         pytest.param("GLOBAL_AFFINE", 2, "float32", marks=pytest.mark.slow),
     ],
 )

@@ -74,7 +74,9 @@ def states_of(problem: str, **options: bool) -> tuple[tuple[Choice, ...], ...]:
     return recurrence_of(problem, PROBLEMS[problem].options[0] | options).states
 
 
-AFFINE = "smith_waterman_affine"
+AFFINE, GLOBAL_AFFINE = "smith_waterman_affine", "needleman_wunsch_affine"
+BORDER = recurrence_of(GLOBAL_AFFINE, PROBLEMS[GLOBAL_AFFINE].options[0]).outside
+OPENING = tuple({axis: row._replace(further=row.first) for axis, row in state.items()} for state in BORDER)
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no start": ("smith_waterman", {"states": (states_of("smith_waterman")[0][:-1],)}),
@@ -84,6 +86,8 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
     "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, gaps, axis: (p["gap"] * (gaps - 1),)}),
+    "each gap of a border opens": (GLOBAL_AFFINE, {"outside": OPENING}),
+    "a path begins anywhere outside": ("soft_dtw", {"outside": recurrence_of("free_gap", {}).outside}),
     "no gaps beside an empty sequence": ("needleman_wunsch", {"empty_score": lambda self, parameters, lengths: 0.0}),
 }
 
