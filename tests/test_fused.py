@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import jax_impl
-from shared.kernels import cpp
 from torch_impl.kernels import cpp_binding
 
 pytestmark = pytest.mark.skipif(
@@ -64,16 +63,6 @@ def test_xla_makes_each_call_once_and_passes_over_a_matrix_only_between_two(func
     if len(calls) == 1:
         made = re.findall(r"= f32\[3,9,7\]\S* (\S+)\(", text)
         assert set(made) <= {"parameter", "get-tuple-element", "constant", "copy", "custom-call"}
-
-
-def test_strided_arguments_are_what_the_operators_expect():
-    s = torch.from_numpy(MATRICES).transpose(1, 2).contiguous().transpose(1, 2)
-    values, gaps, call = torch.tensor([[-1.0, 1.0]] * 3), [s], cpp.Call(1, cpp.OPEN_BY_POSITION)
-    arguments = s, torch.from_numpy(LENGTHS), values, gaps
-    torch.library.opcheck(cpp_binding.score, (*arguments, *call))
-    torch.library.opcheck(cpp_binding.gradients, (*arguments, *call, True))
-    torch.library.opcheck(cpp_binding.tangents, (*arguments, s, values, gaps, *call))
-    torch.library.opcheck(cpp_binding.product, (*arguments, s, *call))
 
 
 def test_pairs_may_share_memory():
