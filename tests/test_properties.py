@@ -119,11 +119,10 @@ def test_finite_values_forbid_in_the_reference_as_minus_infinity_does(function_n
 
 PAIRS, ROWS, COLS = 6, 5, 6  # as many pairs as `ragged` has, so that JAX compiles most of this file for one shape
 CASES = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
-LOCAL = ("smith_waterman", "smith_waterman_affine")
 GAPS = ("gap", "gap_open", "gap_extend")
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
+# the first and the last options of each problem
+FIRST_AND_LAST = [(name, every[number]) for name, (_, every) in PROBLEMS.items() for number in {0, len(every) - 1}]
 
 
 def same_gaps(gap: Any, temperature: Any) -> dict[str, np.ndarray]:
@@ -143,15 +142,8 @@ def evaluate(
     return run(framework, inputs, dtype, variant, how, problem, **options)
 
 
-def fewest_matches(problem: str, options: dict) -> int:
-    """The least number of matches of an alignment."""
-    if problem == "smith_waterman":
-        return {"any": 1, "match": 2}[options["end"]]
-    return 2 if problem == "smith_waterman_affine" else 0
-
-
 @BOTH
-@EVERY
+@pytest.mark.parametrize(("problem", "options"), FIRST_AND_LAST, ids=str)
 def test_padding_and_a_larger_matrix_change_nothing(framework, problem, options):
     poisoned = ragged(ROWS, COLS, problem=problem)
     zeros = poisoned._replace(similarity=np.where(outside(poisoned), 0.0, poisoned.similarity))
@@ -171,23 +163,7 @@ def test_padding_and_a_larger_matrix_change_nothing(framework, problem, options)
     assert not marginals[:, ROWS:].any() and not marginals[:, :, COLS:].any()
 
 
-@BOTH
-@pytest.mark.parametrize(("problem", "options"), [case for case in CASES if case[0] in LOCAL], ids=str)
-@DTYPES
-def test_local_pairs_without_an_alignment_score_zero_with_zero_gradients(framework, problem, options, dtype):
-    short = [(1, COLS), (ROWS, 1)] if fewest_matches(problem, options) == 2 else [(0, 1), (1, 0)]
-    lengths = np.array([(0, 0), (0, COLS), (ROWS, 0), *short, (ROWS, COLS)], dtype=np.int32)
-    similarity = np.ones((PAIRS, ROWS, COLS))
-    similarity[-1] = -np.inf  # every match is forbidden
-    # temperatures that are no powers of two: a compiler that divides by multiplying makes rounding errors of its own
-    values = same_gaps(np.linspace(-2, 1, PAIRS), np.linspace(0.3, 3.3, PAIRS))
-    result = evaluate(framework, problem, options, Inputs(similarity, lengths, values, np.full(PAIRS, 2.0)), dtype)
-    assert not result.score.any()
-    assert set(result.gradients) == {"similarity", *PROBLEMS[problem].parameters}
-    assert not any(gradient.any() for gradient in result.gradients.values())
-
-
-# XLA takes seconds for each wavefront: every seventh
+# XLA compiles each case, a wavefront for seconds: every seventh
 @pytest.mark.parametrize(
     ("framework", "variant", "problem", "options"),
     [
@@ -195,7 +171,7 @@ def test_local_pairs_without_an_alignment_score_zero_with_zero_gradients(framewo
         for which in itertools.product(FRAMEWORKS, BY_HAND)
         for number, case in enumerate(CASES)
         if case[1].get("end_gaps") != "free_rows"  # where two alignments are worth the same
-        and (which != ("jax", "wavefront") or number % 7 == 0)
+        and (which[0] == "torch" or number % 7 == 0)
     ],
     ids=str,
 )
@@ -234,9 +210,8 @@ def test_an_empty_matrix_or_batch_has_only_gaps(framework, problem):
     ("framework", "variant", "problem", "options"),
     [
         *(("torch", variant, *case) for variant in (*BY_HAND, "diagonal_loop") for case in CASES),
-        *(("jax", "fused", *case) for case in CASES),
         # alignments of two matches, none of which passes through two of the corners
-        *(("jax", variant, *CASES[1]) for variant in ("wavefront", "vmap")),
+        *(("jax", variant, *CASES[1]) for variant in ("fused", "wavefront", "vmap")),
     ],
     ids=str,
 )
