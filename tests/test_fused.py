@@ -46,6 +46,8 @@ def score_and_marginals_loss(s: Any) -> Any:
     [
         (jax_score, MATRICES, ["score"]),
         (lambda s: jax_impl.marginals(jax_score, s), MATRICES, ["marginals"]),
+        (lambda s: jax_impl.hessian_vector_product(jax_score, s, WEIGHTS), MATRICES, ["product"]),
+        (lambda s: jax_impl.best_alignment(jax_impl.smith_waterman, s, LENGTHS), MATRICES, ["best"]),
         (jax.value_and_grad(lambda s: jax_score(s).sum()), MATRICES, ["marginals"]),
         # the parameters' derivatives are computed only where they are asked for
         (jax.grad(lambda gap: jax_score(MATRICES, gap=gap).sum()), 1.0, ["gradients"]),
