@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
-from native_calls import noted_calls
 from torch.autograd import forward_ad
 
 import jax_impl
@@ -165,22 +164,6 @@ def test_a_product_of_half_precision_has_its_dtype(framework):
     result = package.hessian_vector_product(package.smith_waterman, half, np.nan_to_num(VECTOR), LENGTHS)
     assert str(result.dtype).endswith("float16")
     np.testing.assert_allclose(backend.to_numpy(result), wanted("smith_waterman"), rtol=0, atol=1e-2)
-
-
-# without what nobody asked for
-
-
-@needs_fused
-def test_torch_computes_no_gradients_for_a_product_alone(monkeypatch):
-    called = noted_calls(monkeypatch)
-    s, vector = torch.from_numpy(MATRICES), torch.from_numpy(VECTOR)
-    gap = torch.tensor(-1.0, requires_grad=True)
-    torch_impl.hessian_vector_product(torch_impl.smith_waterman, s, vector, variant="fused")
-    with torch.inference_mode():
-        torch_impl.hessian_vector_product(functools.partial(torch_impl.smith_waterman, gap=gap), s, vector)
-    with torch.no_grad():
-        torch_impl.hessian_vector_product(torch_impl.smith_waterman, s.requires_grad_(), vector, gap=gap)
-    assert called == ["product"] * 3
 
 
 # with more around it

@@ -53,6 +53,7 @@ CODE = {
     "a score and its marginals": (score_and_marginals, ["gradients", "tangents"]),
     "a Hessian product": (lambda f, s, v, n, p: hessian_vector_product(f, s.detach(), v, n), ["product"]),
     "one in a graph": (lambda f, s, v, n, p: hessian_vector_product(f, s, v, n, **p), ["product"]),
+    "one without": (torch.no_grad()(lambda f, s, v, n, p: hessian_vector_product(f, s, v, n, **p)), ["product"]),
 }
 
 
