@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import pytest
 import torch
 from hand_made import case
@@ -13,7 +12,7 @@ from numpy_worker import Backend
 
 import jax_impl.backend
 import torch_impl.backend
-from shared.bench.worker.commands import Commands, outcome, serve
+from shared.bench.worker.commands import serve
 
 COMPILED, PLAIN = (("calibration", case("jax", "vmap", compiled=compiled), {}) for compiled in (True, False))
 
@@ -54,12 +53,3 @@ def test_a_framework_that_is_missing_broken_or_without_the_device_says_so(monkey
     monkeypatch.setattr("importlib.import_module", fail)
     (event,) = said(monkeypatch, None)
     assert event["reason"] == "JAX cannot be imported: no memory" and not event["device_problem"]
-
-
-def test_a_compiler_that_a_user_s_function_disables_is_a_failure(tmp_path: Path):
-    commands, (do, case, _) = Commands(jax_impl.backend, tmp_path, lambda *_, **__: None), COMPILED
-    assert outcome(commands, do, case, {})["status"] == "ok"
-    with jax.disable_jit():
-        failed = outcome(commands, do, case, {})
-    reason = "ValueError: jax_disable_jit is set, which disables the compiler that is compared"
-    assert (failed["status"], failed["reason"]) == ("failed", reason)
