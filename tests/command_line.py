@@ -1,4 +1,4 @@
-"""compare.py as a user runs it: a process of its own; and folders that plant faults in what it imports."""
+"""compare.py as a user runs it: a process of its own; and folders in which a framework cannot be imported."""
 
 import os
 import re
@@ -19,33 +19,6 @@ TINY = ("--input", "random", "--size", "6x7", "--batch", "3", *LEAST)
 # longer than any run here takes on a busy machine
 SECONDS = 240
 
-# Runs at the start of every Python process: when one of these modules has been imported, its function gets it.
-_WHEN_IMPORTED = '''
-import importlib.util, os, signal, sys, time
-
-
-class WhenImported:
-    """A finder of modules that adds a patch to the end of their import."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        patch = PATCHES.pop(name, None)
-        if patch is None:
-            return None
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def load_and_patch(module):
-            load(module)
-            patch(module)
-
-        spec.loader.exec_module = load_and_patch
-        return spec
-
-
-sys.meta_path.insert(0, WhenImported)
-'''
-
 _NOT_INSTALLED = 'raise ModuleNotFoundError("No module named {name!r}")\n'
 
 
@@ -62,12 +35,6 @@ def run_compare(
     return subprocess.run(
         command, cwd=cwd, env=environment(*folders), capture_output=True, text=True, timeout=SECONDS, check=False
     )
-
-
-def plant(folder: Path, patches: str) -> Path:
-    """A folder for `run_compare` in which `patches` defines PATCHES: module name -> function of the imported module."""
-    (folder / "sitecustomize.py").write_text(f"{_WHEN_IMPORTED}\n{patches}")
-    return folder
 
 
 def without(folder: Path, *frameworks: str) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from command_line import COMPARE, LEAST, ROOT, SECONDS, TINY, environment, plant, rows, run_compare, verdicts, without
+from command_line import LEAST, ROOT, SECONDS, TINY, environment, rows, run_compare, verdicts, without
 from in_process import no_biopython, numpy_workers, run_here, use_numpy_workers  # noqa: F401 - a fixture
 from rendered import console_report
 
@@ -296,17 +296,16 @@ def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
 
 
 def interrupt_at(
-    progress: str, *arguments: str, folder: Path, by: Sequence[signal.Signals], fault: dict[str, Any]
+    progress: str, *arguments: str, by: Sequence[signal.Signals], fault: dict[str, Any]
 ) -> tuple[int, str, str]:
     """Run it with NumPy workers that have a fault, and send signals when a line of progress begins so.
 
     By the last one it must end, and leave no process. If there are more, it starts with a hangup ignored. Returns its
     exit code and its output.
     """
-    plant(
-        folder,
-        f"def use(handle):\n    handle.WORKER_COMMAND = {numpy_workers(fault)!r}\n"
-        'PATCHES = {"shared.bench.run.worker_handle": use}\n',
+    program = (
+        "import compare; from shared.bench.run import worker_handle; "
+        f"worker_handle.WORKER_COMMAND = {numpy_workers(fault)!r}; compare.run()"
     )
 
     def handlers() -> None:
@@ -315,7 +314,7 @@ def interrupt_at(
         signal.signal(signal.SIGHUP, signal.SIG_IGN if signal.SIGHUP in by else signal.SIG_DFL)
 
     process = subprocess.Popen(
-        [sys.executable, COMPARE, *TINY, *VMAP, *arguments], cwd=ROOT, env=environment(folder), text=True,
+        [sys.executable, "-c", program, *TINY, *VMAP, *arguments], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=handlers,
     )  # fmt: skip
     assert process.stderr is not None
@@ -350,7 +349,7 @@ def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, tempor
     path, by = tmp_path / "run.json", [signal.SIGTERM]
     options = ("--quick", "--json", str(path))
     fault = ENDLESS_ROUND | {"nth": 2}
-    code, out, err = interrupt_at("worker 1, timing", *options, folder=tmp_path, by=by, fault=fault)
+    code, out, err = interrupt_at("worker 1, timing", *options, by=by, fault=fault)
     assert code == 130 and not list(temporary.iterdir())
     assert "interrupted; this is what was finished:" in err and "Traceback" not in err
     assert list(rows(out)) == [("marginals", "JAX", "vmap")]
@@ -364,7 +363,7 @@ def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ):
     path, by = tmp_path / "run.json", [signal.SIGHUP, signal.SIGKILL]
-    code, _, _ = interrupt_at("worker 1, timing", "--json", str(path), folder=tmp_path, by=by, fault=ENDLESS_ROUND)
+    code, _, _ = interrupt_at("worker 1, timing", "--json", str(path), by=by, fault=ENDLESS_ROUND)
     assert code == -signal.SIGKILL and len(list(temporary.iterdir())) == 1
     before = Record.read(path)
     assert before.finished is None and [len(result.blocks) for result in before.results] == [1, 1]
@@ -386,9 +385,9 @@ def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
 
 
 @on_linux
-def test_ctrl_c_while_a_worker_starts_leaves_no_worker(tmp_path: Path):
+def test_ctrl_c_while_a_worker_starts_leaves_no_worker():
     fault = {"do": "start", "then": "hangs"}
-    code, out, err = interrupt_at("starting JAX", folder=tmp_path, by=[signal.SIGINT], fault=fault)
+    code, out, err = interrupt_at("starting JAX", by=[signal.SIGINT], fault=fault)
     assert code == 130 and "Traceback" not in err and not out
 
 
