@@ -1,6 +1,7 @@
-"""At a low temperature the smooth scores and marginals are those of an exact aligner, Biopython's.
+"""At a low temperature the smooth scores are those of an exact aligner, Biopython's.
 
-So are, exactly, the scores of best alignments; and those of the reference, with gaps by axis, to the last match.
+So are, exactly, the scores of best alignments; and those of the reference, with gaps by axis, to the last match. The
+smooth marginals are the average of all best alignments, those of the enumeration.
 
     0 <= smooth - exact <= temperature * log(number of alignments)
 
@@ -32,7 +33,6 @@ from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substituti
 TEMPERATURE = 1e-3
 AMINO_ACIDS = "ARNDCQEGHILKMFPSTWYV"
 BLOSUM62 = substitution_matrices.load("BLOSUM62")
-ALONE_BY = 30 * TEMPERATURE  # what lies this far below the best has a weight of less than 1e-12
 
 LINEAR_GAPS = ({"gap": -1}, {"gap": -4})
 AFFINE_GAPS = (
@@ -155,8 +155,8 @@ def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, An
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "gaps"),
     [
-        pytest.param(framework, *case, gaps, marks=[pytest.mark.slow] * (number > 0 and framework == "jax"))
-        for framework, case in product(FRAMEWORKS, EXACT_CASES)
+        pytest.param(framework, *case, gaps, marks=[pytest.mark.slow] * (framework == "jax" and number + which > 0))
+        for framework, (which, case) in product(FRAMEWORKS, enumerate(EXACT_CASES))
         for number, gaps in enumerate(WHOLE_GAPS[case[0]])
     ],
     ids=str,
@@ -221,25 +221,6 @@ def traceback(settings: Settings, similarity: np.ndarray) -> tuple[float, np.nda
         for k in range(end - start):
             matches[start + k, other_start + k] = 1.0
     return found.score, matches
-
-
-@BOTH
-@EVERY_EXACT
-def test_marginals_of_a_single_best_alignment_are_its_traceback(framework, problem, options):
-    similarity, lengths = small_pairs(whole=False)
-    gaps = {name: REAL_PRICES[name] for name in PRICES[problem]}
-    got = smooth(framework, problem, options, similarity, lengths, gaps).gradients["similarity"]
-    single = 0
-    for marginals, padded, (rows, cols) in zip(got, similarity, lengths, strict=True):
-        pair = padded[:rows, :cols]
-        _, worth, ahead = best_matches(problem, pair, gaps, options)
-        if ahead < ALONE_BY or worth < exact_only(problem, options, pair) + ALONE_BY:
-            continue
-        single += 1
-        expected = np.zeros(padded.shape)
-        _, expected[:rows, :cols] = traceback(settings_of(problem, options, gaps), pair)
-        np.testing.assert_allclose(marginals, expected, rtol=0, atol=1e-6)
-    assert single >= 48
 
 
 @EVERY_EXACT
