@@ -212,15 +212,3 @@ def test_a_pair_with_nan_has_zeros_outside_lengths(variant):
             assert np.array_equal(np.isnan(pair), expected)
             assert not pair[~expected].any()
         assert np.isfinite(np.asarray(result)[2]).all()
-
-
-@VARIANT
-@BOTH
-def test_rounding_errors_do_not_add_up_on_a_long_way(variant, framework):
-    similarity = np.random.default_rng(0).normal(size=(1, 700, 800)).astype(np.float32)
-    if framework == "jax":
-        score = jax.jit(jax_function(variant, gap=-1.0))(similarity)
-    else:
-        score = torch_function(variant, gap=-1.0)(torch.from_numpy(similarity))
-    expected = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
-    np.testing.assert_allclose(np.asarray(score), expected, rtol=1e-6)
