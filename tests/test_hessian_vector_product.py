@@ -25,37 +25,30 @@ INSIDE = (np.arange(6)[:, None] < LENGTHS[:, :1, None]) & (np.arange(5) < LENGTH
 PADDED = np.where(INSIDE, MATRICES, np.nan)
 VECTOR = np.where(INSIDE, generator.normal(size=MATRICES.shape), np.nan).astype(np.float32)
 
-CASES = [
-    *((name, ()) for name in PROBLEMS),
-    pytest.param("needleman_wunsch", ("gap",), marks=pytest.mark.slow),  # test_gradients.py has it in the default tier
-]
 needs_fused = pytest.mark.skipif(
     "fused" not in torch_impl.variants("smith_waterman"), reason="the native kernels are absent"
 )
 
 
-def wanted(problem: str, **gaps: np.ndarray) -> np.ndarray:
+def wanted(problem: str) -> np.ndarray:
     zeros = np.nan_to_num(PADDED), np.nan_to_num(VECTOR)
-    return reference.hessian_vector_product(problem, *zeros, LENGTHS, **gaps)["similarity"]
+    return reference.hessian_vector_product(problem, *zeros, LENGTHS)["similarity"]
 
 
-@pytest.mark.parametrize(("problem", "names"), CASES)
+@EVERY
 @pytest.mark.parametrize("variant", BY_HAND)
 @FRAMEWORK
-def test_products_are_the_references_whatever_stands_outside_lengths(framework, variant, problem, names):
+def test_products_are_the_references_whatever_stands_outside_lengths(framework, variant, problem):
     package, backend = FRAMEWORKS[framework]
     if variant in backend.absent or ((framework, variant) == ("jax", "wavefront") and problem != "needleman_wunsch"):
         pytest.skip("absent, or slow to compile: test_gradients.py has it")
-    # gaps by position that are not differentiated
-    gaps = {name: np.where(INSIDE, -np.abs(MATRICES), np.nan) for name in names}
-    expected = wanted(problem, **gaps)
+    expected = wanted(problem)
     for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-8)):
         with backend.precision(dtype):
-            arrays = [backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR, *gaps.values())]
-            function = functools.partial(getattr(package, problem), **dict(zip(gaps, arrays[2:], strict=True)))
-            product = functools.partial(package.hessian_vector_product, function, variant=variant)
+            arrays = [backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR)]
+            product = functools.partial(package.hessian_vector_product, getattr(package, problem), variant=variant)
             product = jax.jit(product) if framework == "jax" else product
-            result = backend.to_numpy(product(*arrays[:2], LENGTHS))
+            result = backend.to_numpy(product(*arrays, LENGTHS))
         assert result.dtype == dtype
         np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance)
         assert not result[~INSIDE].any()
