@@ -11,7 +11,6 @@ import sys
 import tempfile
 import textwrap
 import time
-import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,6 @@ from shared.kernels import cpp
 from shared.kernels.cpp import build as building
 from shared.kernels.cpp import library
 
-ROOT = Path(__file__).parent.parent
 ANSWER = 'extern "C" __attribute__((visibility("default"))) int answer() { return NUMBER; }\n'
 
 pytestmark = pytest.mark.skipif(building.why_no_compiler() is not None, reason="there is no C++ compiler")
@@ -298,10 +296,3 @@ def test_a_compiler_is_not_tried_where_the_cache_has_what_it_would_make(source, 
     building.check_compiler(target(source, 5), target(source))
     with pytest.raises(cpp.Absent, match="it does not work"):
         building.check_compiler(target(source, 5))
-
-
-def test_the_sources_are_packaged():
-    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
-    for package in ("shared.kernels.cpp", "jax_impl.kernels"):
-        for file in (ROOT / package.replace(".", "/")).glob("*.[hc]*"):
-            assert any(file.match(pattern) for pattern in packaged[package]), file
