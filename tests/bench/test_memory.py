@@ -239,12 +239,6 @@ def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ende
     assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
 
 
-def test_a_resumed_run_keeps_its_batch():
-    run = Accelerators(jax=8, torch=8)
-    run.record.inputs = {"5x4": facts(shape=(6, 5, 4))}  # three times the two pairs
-    assert largest(run) == 3 and not run.asked
-
-
 # runs
 
 FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--workers", "1", "--threads", "1")
