@@ -34,7 +34,7 @@ from shared.bench.report.tables import Point, Table, winner
 ONE_PASS = Settings(input="random", passes=("score",))
 BEGUN = "This run was not finished. It shows what was measured until it ended."
 
-# cells and head
+# cells
 
 
 def row_of(result: Result) -> dict[str, str]:
@@ -48,21 +48,6 @@ def row_of_first(record: Record) -> dict[str, str]:
     return {
         name: cell for table in case_tables(record) for name, cell in zip(table.headers, table.rows[0], strict=True)
     }
-
-
-def test_the_head_says_what_was_measured_and_where():
-    made = record(right(case("jax", "vmap"), 0.25, 0.5, workers=4), settings=ONE_PASS)
-    assert report_of(made).head[:4] == [
-        "smith_waterman: smooth local alignment with a linear gap; float32, gap -1, end any",
-        "input: three pairs; 126 cells",
-        "on Abacus 9, 1 core, Python 3.11, NumPy 2.4",
-        "JAX 1.2.3; compiler start-up, not included below: 50.0 ms, then 10.0 ms",
-    ]
-    made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X", "smallest_call_seconds": 2e-5}}
-    assert report_of(made).head[2:4] == [
-        "on Abacus X, Abacus 9, 1 core, Python 3.11, NumPy 2.4",
-        "JAX 1.2.3; a call of one kernel on three numbers takes 20.0 µs",
-    ]
 
 
 def test_a_quick_run_says_that_compiled_jax_stands_beside_eager_pytorch():
