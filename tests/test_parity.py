@@ -211,9 +211,11 @@ def test_a_variant_by_hand_that_torch_captures_equals_the_reference(variant, pro
 @pytest.mark.parametrize(
     ("framework", "variant", "problem"),
     [
-        *itertools.product(["torch"], ["fused"], PROBLEMS),
+        *(("torch", "fused", problem) for problem in ("smith_waterman_affine", "needleman_wunsch", "soft_dtw")),
         ("torch", "wavefront", "needleman_wunsch"),
         ("jax", "fused", "smith_waterman_affine"),
+        pytest.param("torch", "fused", "smith_waterman", marks=pytest.mark.slow),
+        pytest.param("torch", "fused", "needleman_wunsch_affine", marks=pytest.mark.slow),
         pytest.param("torch", "diagonal_loop", "smith_waterman", marks=pytest.mark.slow),
         pytest.param("jax", "vmap", "smith_waterman", marks=pytest.mark.slow),
         pytest.param("torch", "wavefront", "smith_waterman_affine", marks=pytest.mark.slow),
