@@ -57,6 +57,7 @@ RUNGS = {
     ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
     ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4), (3, 4), (3, 4)),
 }
+assert {*RUNGS} == {*itertools.product(FRAMEWORKS, {*variant_names("smith_waterman")} - {*BY_HAND, *FOR_GPUS})}
 # a case of these, which PyTorch traces, takes seconds: each is shown every other problem
 TRACED = [("torch", variant) for variant in ("scan_cond", "scan_select", "batch_loop", "vmap")]
 # a case of these takes milliseconds in any size
@@ -149,18 +150,6 @@ def test_a_ragged_batch_equals_the_reference(framework, variant, problem, option
     check(framework, variant, inputs, dtype, problem, options)
 
 
-@FRAMEWORK
-def test_the_cases_cover_every_variant_problem_and_option(framework):
-    every = [(*case[1:4], is_slow) for case, is_slow in CASES if case[0] == framework]
-    variants = {name for name in variant_names("smith_waterman") if name not in FOR_GPUS}
-    assert {variant for variant, *_, is_slow in every if not is_slow} == variants
-    for problem, described in PROBLEMS.items():
-        missing = variants - {variant for variant, name, *_ in every if name == problem}
-        assert missing <= {variant for name, variant in TRACED if name == framework}
-        for combination in itertools.product(BY_HAND, [problem], described.options):
-            assert combination in [tuple(case[:3]) for case in every]
-
-
 @pytest.mark.parametrize(
     ("framework", "variant", "problem", "options", "names"),
     [
@@ -183,7 +172,7 @@ def test_a_single_pair_equals_the_reference(framework, variant, problem, options
 @pytest.mark.parametrize("size", [(1, 1), pytest.param((1, 7), marks=pytest.mark.slow), (8, 5)])
 def test_a_single_pair_of_any_size_equals_the_reference(size, framework, variant):
     for problem, (_, every) in PROBLEMS.items():
-        for options in every:
+        for options in every if framework == "torch" else every[:1]:  # XLA compiles each
             check(framework, variant, single(*size, problem=problem), "float64", problem, options)
 
 
@@ -200,12 +189,6 @@ def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem):
     if variant == "batch_loop":  # which compiles its single pair by itself
         inputs, how = of_pairs(inputs, EMPTY_AND_PARTIAL), "eager"
     check("torch", variant, inputs, "float32", problem, PROBLEMS[problem].options[0], how)
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-@VARIANT
-def test_a_variant_by_hand_that_torch_captures_equals_the_reference(variant, problem):
-    check("torch", variant, ragged(5, 8, problem=problem), "float64", problem, PROBLEMS[problem].options[-1], "quick")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +260,7 @@ def test_gaps_beyond_the_limits_are_at_the_limits(framework, variant):
 
 @EACH
 def test_forbidden_and_free_gaps_equal_the_reference(framework, variant):
-    for problem, options, names in TURNS if framework == "torch" or variant == "fused" else TURNS[:1]:
+    for problem, options, names in TURNS if framework == "torch" else TURNS[:1]:
         inputs = ragged(5, 8, problem=problem, by_position=names)
         random = np.random.default_rng(7)
         for name in names:
