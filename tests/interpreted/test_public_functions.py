@@ -4,14 +4,14 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_cuda
 import torch
-from frameworks import BY_AXIS, DTYPES, FRAMEWORKS, PROBLEMS, packed, ragged, unpacked
+from frameworks import BY_AXIS, DTYPES, FRAMEWORKS, PROBLEMS, packed, ragged
 from gaps_by_position import GAPS
 from kernel_calls import take_for_a_gpu, torch_calls
+from test_best_alignment import best
 
 import jax_impl
 import torch_impl
@@ -85,17 +85,6 @@ def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: i
     return np.rint(inputs.similarity) % 5 - 2, inputs.lengths, packed(gaps)
 
 
-def best(framework: str, problem: str, similarity: Any, lengths: Any = None, dtype: str = "float32", **own: Any) -> Any:
-    package, array = FRAMEWORKS[framework].package, {"jax": jnp.asarray, "torch": torch.from_numpy}[framework]
-    arrays = {
-        name: array(value.astype(dtype)) if isinstance(value, np.ndarray) else value
-        for name, value in unpacked(own).items()
-    }
-    function = getattr(package, problem)
-    best_found = package.best_alignment(function, array(similarity.astype(dtype)), lengths, **packed(arrays))
-    return tuple(np.asarray(part) for part in best_found)
-
-
 def assert_best(found: Any, wanted: Any, dtype: str = "float64") -> None:
     (scores, matches), (own_scores, own_matches) = found, wanted
     assert (scores.dtype, matches.dtype) == (dtype, bool)
@@ -117,7 +106,7 @@ def test_best_alignments_are_the_references(number: int):
 
 def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
     similarity = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]])  # no two matches on a diagonal
-    score, matches = best("torch", "smith_waterman", similarity, gap=-1e39, end="match")
+    score, matches = best("torch", "smith_waterman", similarity, None, "float32", gap=-1e39, end="match")
     assert score == 0 and not matches.any()
 
 
@@ -125,10 +114,10 @@ def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
 def test_fewer_bits_single_pairs_and_a_batch_of_nothing(framework: str):
     similarity = np.random.default_rng(0).integers(-2, 3, size=(2, 5, 4)).astype(float)
     expected = reference.best_alignment("smith_waterman_affine", similarity[0])
-    assert_best(best(framework, "smith_waterman_affine", similarity[0], dtype="float16"), expected, "float16")
-    scores, matches = best(framework, "smith_waterman_affine", similarity[:0])
+    assert_best(best(framework, "smith_waterman_affine", similarity[0], None, "float16"), expected, "float16")
+    scores, matches = best(framework, "smith_waterman_affine", similarity[:0], None)
     assert (scores.shape, matches.shape) == ((0,), (0, 5, 4))
-    scores, matches = best(framework, "needleman_wunsch", similarity[:, :, :0], gap=-2.0)
+    scores, matches = best(framework, "needleman_wunsch", similarity[:, :, :0], None, gap=-2.0)
     assert scores.tolist() == [-10, -10] and matches.shape == (2, 5, 0)
 
 
@@ -147,7 +136,7 @@ def test_what_is_no_number_makes_its_own_pair_nan_and_no_other(framework: str):
     similarity[0, 1, 2], similarity[1, 2, 3], similarity[2, 1, 1] = np.nan, np.inf, -np.inf
     similarity[3], similarity[4, 1:] = -np.inf, -6e19
     gap[5, 1, 1], gap[6] = np.nan, -np.inf
-    scores, matches = best(framework, "smith_waterman", similarity, gap=gap)
+    scores, matches = best(framework, "smith_waterman", similarity, None, "float32", gap=gap)
     np.testing.assert_array_equal(scores, [np.nan, np.nan, 0, 0, 0, np.nan, 0])
     assert matches.any((1, 2)).tolist() == [False, False, True, False, True, False, True]
     assert not matches[2, 1, 1] and not matches[4, 1:].any()
