@@ -184,12 +184,6 @@ def test_a_wrong_argument_is_told(wrong, capsys):
     assert f"expected {kernel_times.FORM}, for example {kernel_times.EXAMPLE}, not {wrong!r}" in capsys.readouterr().err
 
 
-def test_kernel_times_says_that_there_is_no_gpu(capsys, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert kernel_times.main([kernel_times.EXAMPLE]) == 3
-    assert " sees no cuda device " in capsys.readouterr().err
-
-
 def test_kernels_are_compiled_first_and_one_that_does_not_run_gives_its_error(monkeypatch, capsys):
     def times(what: kernel_times.Asked) -> str:
         done.append(what.call)
