@@ -108,20 +108,6 @@ def growth() -> Record:
     return hand_made.record(*results, settings=settings, inputs=inputs, resumed_by=["python compare.py --resume"])
 
 
-def troubled() -> Record:
-    """Cases that were wrong, that failed and that took too long, beside others that were measured."""
-    made = plain()
-    ends = (
-        ("wrong", "score off by 2.0e+00 for pair 3, allowed 1.0e-05"),
-        ("failed", "RuntimeError: out of memory"),
-        ("limit", "> 120 s"),
-    )
-    for entry, (status, reason) in zip(made.results, ends, strict=False):
-        entry.status, entry.reason = status, reason
-    made.results[0].gate = Gate(ends[0][1], None, "NumPy", 2)
-    return made
-
-
 def learning() -> Record:
     """Three trainings of each framework to a quality."""
     options = {"model": "matrix", "seeds": 3, "epochs": 20}
@@ -188,5 +174,5 @@ def hostile() -> Record:
 
 
 EVERY_KIND: dict[str, Callable[[], Record]] = {
-    make.__name__: make for make in (plain, ladder, growth, learning, troubled, hostile, begun)
+    make.__name__: make for make in (plain, ladder, growth, learning, hostile, begun)
 }
