@@ -256,22 +256,6 @@ def test_border_gaps_of_a_global_alignment_are_free_where_they_are_by_position()
     np.testing.assert_allclose(score("needleman_wunsch", similarity, gap=gap, temperature=0.1), -2.0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("end_gaps", "along_rows", "along_columns", "paths"),
-    # along all rows, at any of four columns; along all columns, at any of three rows; around the border in either order
-    [("free_rows", 0, 2, 4), ("free_cols", 3, 0, 3), ("free", 0, 0, 2)],
-)
-def test_all_gaps_are_free_along_two_sides(end_gaps, along_rows, along_columns, paths):
-    similarity = np.full((2, 3), -np.inf)
-    expected = 0.1 * np.log(paths) - 10 * along_rows - 30 * along_columns
-    got = score("needleman_wunsch", similarity, gap=(-10, -30), temperature=0.1, end_gaps=end_gaps)
-    np.testing.assert_allclose(got, expected, rtol=1e-12)
-    for restrict_turns in (True, False):
-        affine = {"gap_open": (-15.0, -35.0), "gap_extend": (-10.0, -30.0), "restrict_turns": restrict_turns}
-        got = score("needleman_wunsch_affine", similarity, temperature=0.1, end_gaps=end_gaps, **affine)
-        np.testing.assert_allclose(got, expected - 5 * (end_gaps != "free"), rtol=1e-12)
-
-
 # best alignments
 
 
