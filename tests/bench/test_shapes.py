@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import case, ended, record
+from hand_made import case, record
 from in_process import finished, started_workers, use_numpy_workers
 from numpy_worker import Backend
 
@@ -86,13 +86,6 @@ def test_totals_sum_what_was_measured_and_extrapolate_by_new_and_seen_shapes():
     # the first batch of a case that is not compiled says nothing of the others
     assert total(streamed("eager", [0.9, 0.2, 0.4], compiled=False), 500) == 1.5 + 497 * 0.3
     assert total(streamed("eager", [0.9], compiled=False), 5) == 0.9 + 4 * 0.01
-
-
-def test_a_stream_that_did_not_begin_is_named_below_the_table():
-    late = ended(case("jax", "vmap", "marginals", label="as is"), "limit", "> 120 s")
-    (table,) = QUESTION.answer(record(streamed("as is", [3.0, 2.0]), late, settings=SMALL)).tables
-    assert table.below[-1] == "No JAX vmap marginals, as is: > 120 s."
-    assert QUESTION.answer(record(late, settings=SMALL)).tables == []
 
 
 # runs
