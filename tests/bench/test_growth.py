@@ -70,6 +70,9 @@ def cells(made: Record) -> dict[str, str]:
     ("problem", "variant", "size", "loop"),
     [
         ("smith_waterman", "wavefront", (3, 5), Loop(7, 16 * 7 * 3 / 2)),  # a batch of 16
+        # as many steps and cells as test_ladder.py finds in their loops
+        ("smith_waterman", "vmap", (5, 2, 3), Loop(4, 5 * 4 * 3 / 2)),
+        ("smith_waterman", "batch_loop", (5, 2, 3), Loop(5 * 4, 5 * 4 * 3 / 2)),
         ("needleman_wunsch", "cell_loop", (16, 3, 5), Loop(15, 16 * 15)),
         ("needleman_wunsch", "fused", (16, 3, 5), Loop(0, 16 * 15)),
         ("stencil", "scan", (64, 32), Loop(32, 64 * 32)),
