@@ -169,14 +169,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(framework, tm
 
 
 def test_one_line_says_what_to_install_where_equinox_or_optax_is_missing(tmp_path: Path):
-    for absent in ("equinox", "optax"):
-        folder = tmp_path / absent
-        folder.mkdir()
-        program = "import jax_impl\ntry: import jax_impl.learning\nexcept ImportError as error: print(error)"
-        done = run_compare(folders=(without(folder, absent),), python=("-c", program))
-        expected = "jax_impl.learning needs equinox and optax: pip install equinox optax ("
-        assert done.stdout.startswith(expected) and absent in done.stdout.removeprefix(expected)
-        assert done.stdout.count("\n") == 1
+    program = "import jax_impl\ntry: import jax_impl.learning\nexcept ImportError as error: print(error)"
+    done = run_compare(folders=(without(tmp_path, "optax"),), python=("-c", program))
+    expected = "jax_impl.learning needs equinox and optax: pip install equinox optax ("
+    assert done.stdout.startswith(expected) and "optax" in done.stdout.removeprefix(expected)
+    assert done.stdout.count("\n") == 1
 
 
 def test_pytorch_refuses_to_compile_a_step():
