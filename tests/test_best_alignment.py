@@ -218,8 +218,6 @@ def test_best_alignment_names_the_devices_that_it_has_no_kernel_for(monkeypatch)
         jax_impl.best_alignment(jax_impl.smith_waterman, np.zeros((2, 2), np.float32))
 
 
-# transforms
-
 NO_GRADIENT = "best_alignment is not differentiable; use marginals of the smooth function"
 
 

@@ -31,9 +31,6 @@ MATRICES = np.random.default_rng(0).normal(size=(3, 6, 7))
 LENGTHS = np.array([[6, 7], [4, 5], [3, 2]])
 
 
-# PyTorch's operators
-
-
 @pytest.mark.parametrize(
     ("problem", "options", "names", "dtype"),
     [
@@ -66,9 +63,6 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, names
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
 
-# without the kernels
-
-
 @pytest.mark.parametrize("use", ["score", "marginals", "product", "compiled"])
 @BOTH
 def test_where_fused_is_absent_auto_warns_once_at_the_users_line(framework, use, monkeypatch):
@@ -90,9 +84,6 @@ def test_where_fused_is_absent_auto_warns_once_at_the_users_line(framework, use,
     assert (warning.filename, warning.lineno) == (__file__, call.__code__.co_firstlineno)
 
 
-# PyTorch's compiler
-
-
 @VARIANT
 def test_torch_compile_of_transformed_functions_raises(variant):
     def mapped(matrices: torch.Tensor) -> torch.Tensor:
@@ -106,9 +97,6 @@ def test_torch_compile_of_transformed_functions_raises(variant):
         torch._dynamo.reset()
         with pytest.raises(Exception, match=r"inside torch\.compile here"):
             torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2, 3, 3))
-
-
-# uses
 
 
 def torch_function(variant: str, **keywords: Any) -> Callable[..., Any]:

@@ -37,9 +37,6 @@ def assert_batch(batch: PairBatch, records: list[Record], pairs: list[tuple[int,
         assert np.array_equal(similarity[b], expected)
 
 
-# Matrices.
-
-
 def test_matrix_names_are_those_over_single_letters() -> None:
     assert set(substitution_matrices.load()) - set(matrix_names()) == {"SCHNEIDER"}
     assert list(matrix_names()) == sorted(matrix_names())
@@ -67,9 +64,6 @@ def test_an_unknown_matrix_is_answered_with_the_known_ones() -> None:
         expected = f"expected a substitution matrix out of {', '.join(matrix_names())}, got {name!r}"
         with pytest.raises(SequenceError, match=exactly(expected)):
             substitution_matrix(name)
-
-
-# Letters that the matrix lacks.
 
 
 def test_every_record_with_letters_outside_the_matrix_has_a_line() -> None:

@@ -28,8 +28,6 @@ slow = pytest.mark.slow
 CHEAP = [case for case in itertools.product(FRAMEWORKS, BY_HAND) if case != ("jax", "wavefront")]
 
 
-# the Hessian times a direction
-
 # XLA takes seconds to compile each wavefront or loop: which option it is, only the recurrence's table knows
 REST = [case for case in [*NUMBERS, *BY_POSITION] if case not in LAST_AND_GAPS]
 SECOND = [
@@ -67,8 +65,6 @@ def test_second_derivatives_are_those_of_the_reference(framework, variant, probl
             assert value.ndim == 1 or not result[name][outside(inputs)].any(), name
 
 
-# a loss on the marginals
-
 MARGINALS = [
     *((*which, *case[:2], "a ragged batch") for which in (*CHEAP, ("torch", "diagonal_loop")) for case in LAST),
     *((*which, *AFFINE[:2], "shared parameters") for which in (*CHEAP, ("torch", "diagonal_loop"))),
@@ -104,9 +100,6 @@ def test_gradients_of_a_loss_on_the_marginals_are_right(framework, variant, prob
         bound = 1e-8 * max(1.0, np.abs(exact_value).max())
         np.testing.assert_allclose(np.asarray(result[name]), exact_value, rtol=0, atol=bound, err_msg=name)
     assert is_pair or not np.asarray(result["similarity"])[outside(inputs)].any()
-
-
-# forward mode
 
 
 FORWARD = [

@@ -159,9 +159,6 @@ def test_a_product_of_half_precision_has_its_dtype(framework):
     np.testing.assert_allclose(backend.to_numpy(result), wanted("smith_waterman"), rtol=0, atol=1e-2)
 
 
-# with more around it
-
-
 def test_products_can_be_mapped():
     by_torch = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap)
     by_jax = functools.partial(jax_impl.hessian_vector_product, jax_impl.free_gap)
@@ -196,9 +193,6 @@ def test_a_derivative_of_a_product_by_hand_raises(variant):
         by_torch(torch.tensor(matrix, requires_grad=True)).sum().backward()
     with pytest.raises(CannotDifferentiate, match=text):
         jax.grad(lambda s: by_jax(s).sum())(jnp.asarray(matrix))
-
-
-# bad arguments
 
 
 @pytest.mark.parametrize(

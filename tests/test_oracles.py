@@ -148,9 +148,6 @@ def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, An
     return np.array([math.log(max(number, 1)) for number in numbers])
 
 
-# --- scores ---
-
-
 @pytest.mark.parametrize("pairs", ["globins", "random"])
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "gaps"),
@@ -192,8 +189,6 @@ def best_is_counted(problem: str, options: dict[str, Any], exact: np.ndarray, si
         return exact > 0
     return exact > similarity.max(axis=(1, 2))
 
-
-# --- marginals ---
 
 REAL_PRICES = {"gap": -0.7, "gap_open": -1.9, "gap_extend": -0.6}
 WHOLE_PRICES = {"gap": -1.0, "gap_open": -2.0, "gap_extend": -1.0}

@@ -94,8 +94,6 @@ def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
     assert torch.equal(numbers, tensors)
 
 
-# mapped over the matrices, or over the values of one parameter
-
 Axes = tuple[int | None, dict[str, int | None]]
 # XLA takes seconds to compile a wavefront: one problem
 PAIRED = [

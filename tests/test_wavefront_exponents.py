@@ -128,9 +128,6 @@ def assert_held(
     assert_right(framework, inputs, problem, options)
 
 
-# the whole range
-
-
 RANGE = list(itertools.product((1e-3, 0.03, 0.2, 0.5, 1.0, 10.0, 1e3), (0.0, -0.5, -1.0, -4.0, -11.0, -50.0, 0.5)))
 
 
@@ -155,9 +152,6 @@ def test_an_island_a_thousand_columns_after_another_wins(framework):
     for begin, worth in ((5, 4.0), (1050, 5.0)):
         s[0, range(12), range(begin, begin + 12)] = worth
     assert_held(framework, batch_of(s, -1.0, 1.0, "smith_waterman"), "smith_waterman", ANY, [True])
-
-
-# both sides of each bound
 
 
 @EVERY

@@ -63,9 +63,6 @@ def cells(made: Record) -> dict[str, str]:
     return by_title
 
 
-# what a case does
-
-
 @pytest.mark.parametrize(
     ("problem", "variant", "size", "loop"),
     [
@@ -83,9 +80,6 @@ def cells(made: Record) -> dict[str, str]:
 def test_a_problem_tells_the_steps_of_the_loop_and_the_cells(problem, variant, size, loop):
     settings = Settings(problem=problem, arguments={"epochs": 200})
     assert PROBLEMS[problem].loop(settings, variant, size) == loop
-
-
-# the fit
 
 
 def columns_of(size: Size) -> tuple[float, ...]:
@@ -147,9 +141,6 @@ def test_a_ratio_needs_sizes_that_both_cases_have():
     assert first.over(last, columns_of(NEW), columns_of(NEW)) is None
 
 
-# the table
-
-
 def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen():
     by_title = cells(growth_of(results("jax", FAST)))
     costs = {"a call": "100 µs", "a step": "3.00 µs", "a cell": "20.0 ns", "a cell beyond\nthe caches": "–"}
@@ -170,8 +161,6 @@ def test_sizes_without_a_peak_or_a_time_are_left_out():
     assert cost_table(growth_of(made[:5])).rows == []
 
 
-# the sentences
-
 # equal at 900 µs / 15 ns = 60,000 cells
 EARLY, LATE = costing(1e-4, 0.0, 2e-8), costing(1e-3, 0.0, 5e-9)
 
@@ -188,9 +177,6 @@ def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
 def test_a_framework_may_be_faster_or_the_same_throughout():
     assert told(results("jax", FAST), results("torch", SLOW)).startswith("JAX throughout (")
     assert told(results("jax", FAST), results("torch", costing(1.01e-4, 3e-6, 2e-8))).startswith("same throughout (")
-
-
-# predictions
 
 
 def predicted(made: Record, size: tuple[int, ...]) -> tuple[dict[str, str], list[str]]:

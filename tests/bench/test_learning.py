@@ -45,9 +45,6 @@ def test_a_training_that_does_not_reach_the_quality_has_no_time():
     assert not LEARNING.answer(made).tables and not list(LEARNING.plots(made))
 
 
-# whole runs
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Four made-up families: six descendants each of a random protein."""

@@ -35,9 +35,6 @@ INPUTS = {DATA: facts(shape=(1, 100, 100))}
 PROCESS, CELL, LARGEST, MORE, TRIED = range(3, 8)  # columns
 
 
-# what follows from peaks
-
-
 def fitting(framework: str, variant: str, *bases: float, cell: float = 10.0, trial: Any = None) -> Result:
     """A case each of whose processes needs so many MiB and so many bytes a cell; trial: the peak of 5,000 pairs in MiB,
     or why they failed."""
@@ -74,9 +71,6 @@ def test_a_case_without_peaks_is_named_with_its_reason():
     assert answer(JAX, lost).tables[0].below[-1] == "No PyTorch vmap marginals: the budget had no room for it."
     assert case_tables(record(JAX, lost, settings=SETTINGS)) == []  # no table of first calls, which were not taken
     assert answer(lost).tables == [] and answer(lost).statements[0].text == "the budget had no room for it."
-
-
-# how batches are found
 
 
 class FakeRun:
@@ -147,9 +141,6 @@ def test_a_process_without_a_line_leaves_what_earlier_ones_measured(base: float,
     assert (run.result.status, run.result.reason, run.result.details["peaks"]) == ("limit", reason, [[3, 4]])
 
 
-# workers that have too much
-
-
 @pytest.fixture
 def holder() -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds 150 MiB."""
@@ -177,8 +168,6 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
     assert (holder.poll() is not None) == (allowed == 100)
     assert run.result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
 
-
-# the largest batch that all frameworks can be timed on
 
 CASES = [
     case(framework, variant, pass_name, device="cuda", input="5x4")
@@ -238,8 +227,6 @@ def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ende
     assert run.asked == [(jax, 8), (jax, 4), (torch, 4), (torch, 2)]
     assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
 
-
-# runs
 
 FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--workers", "1", "--threads", "1")
 

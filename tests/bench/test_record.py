@@ -97,9 +97,6 @@ def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, conte
         read_record(path)
 
 
-# what it knows
-
-
 @pytest.mark.parametrize(
     ("generations", "cores"),
     [

@@ -48,9 +48,6 @@ def four_batches(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shapes, "COUNTS", (2, 4, 40))
 
 
-# the stream
-
-
 def test_the_pairs_of_a_batch_fill_its_shape_and_the_seed_decides():
     stream = stream_of(SMALL)
     batches = batches_of(stream)
@@ -58,9 +55,6 @@ def test_the_pairs_of_a_batch_fill_its_shape_and_the_seed_decides():
     assert {len(batch.similarity) for batch in batches} == {3} and stream.pair_lengths.min() >= 24 // 9
     assert (stream_of(SMALL).similarity == stream.similarity).all()
     assert (padded_shapes(dataclasses.replace(SMALL, seed=1))["as is"] != padded_shapes(SMALL)["as is"]).any()
-
-
-# totals
 
 
 def streamed(label: str, seconds: list[float], new: int = 500, **others: Any) -> Result:
@@ -87,8 +81,6 @@ def test_totals_sum_what_was_measured_and_extrapolate_by_new_and_seen_shapes():
     assert total(streamed("eager", [0.9, 0.2, 0.4], compiled=False), 500) == 1.5 + 497 * 0.3
     assert total(streamed("eager", [0.9], compiled=False), 5) == 0.9 + 4 * 0.01
 
-
-# runs
 
 NUMPY = ("--size", "12x17", "--batch", "3", "--threads", "1", "--variant", "vmap")
 

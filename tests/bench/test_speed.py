@@ -18,8 +18,6 @@ from shared.bench.units import duration
 SPEED = QUESTIONS["speed"]
 ONE_PASS = Settings(input="random", passes=("score",))
 
-# verdicts
-
 
 def of(framework: str, seconds: list[list[float]], variant: str = "vmap") -> Result:
     """A case with rounds by worker."""
@@ -114,9 +112,6 @@ def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
     made.results[1] = with_device_times("torch", 0.1)
     (comparison,) = verdicts(made).values()
     assert comparison.text.startswith("PyTorch 3.00×") and "device time" not in comparison.sentence
-
-
-# the default question
 
 
 def answer(*results: Result, settings: Settings = ONE_PASS, **others) -> Answer:

@@ -52,9 +52,6 @@ def test_the_change_of_each_framework_must_be_precise():
     assert len(widths) == 2 and widths[0] < 0.01 and widths[1] > 0.1
 
 
-# the interpreters
-
-
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The version of the framework in each interpreter; it has none elsewhere."""
@@ -120,8 +117,6 @@ def test_an_interpreter_in_which_no_worker_can_start_is_refused(
     with pytest.raises(UnusableInput, match=f"--python jax={tmp_path}/python: no worker can start there: {problem}"):
         every_version(replace(ASKED, pythons=(f"jax={other_python(tmp_path)}",)))
 
-
-# runs
 
 FEW = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3", "--threads", "1")
 

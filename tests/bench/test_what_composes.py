@@ -94,9 +94,6 @@ def test_a_wrong_transform_and_one_that_was_not_tried_are_told():
     assert answer().tables == []
 
 
-# runs
-
-
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Workers in which each of FATES ends in its own way; returns those that are started."""

@@ -75,9 +75,6 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
 
 
-# best alignments
-
-
 def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: int) -> tuple[Any, Any, dict[str, Any]]:
     """A ragged batch of few different values, so that many alignments are equally good; NaN around it."""
     inputs = ragged(rows, cols, problem=problem, by_position=by_position)

@@ -139,9 +139,6 @@ def test_known_kernels_are_launched_and_all_forgotten_while_threads_compile_one_
     assert [kernel for kernel, _ in compiler.asked] == ["known", "new"] and FAKE.fake_modules() == 2
 
 
-# launches that fail
-
-
 SHARED = 48 * 1024 + 1  # which has to be asked for
 FAILED = {
     "cuStreamGetCtx": "tell a stream's context",
