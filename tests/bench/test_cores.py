@@ -15,7 +15,6 @@ import psutil
 import pytest
 from hand_made import case, ended, facts, plan_of, record, right
 from in_process import finished, resumed, run_here, started_workers, use_numpy_workers
-from numpy_worker import Backend
 from rendered import html_report
 
 from shared.bench.cases import Case, Settings
@@ -148,18 +147,6 @@ def test_both_frameworks_compute_with_as_many_threads_as_the_label_says(monkeypa
         for framework in ("jax", "torch")
         for count in counts_up_to(len(usable_cores()))
     }
-
-
-def test_no_compiler_has_a_cache_with_a_space_in_its_name(tmp_path: Path):
-    folders: list[Path] = []
-
-    class Asked(Backend):
-        compiler_cache = staticmethod(lambda folder: folders.append(folder) or pytest.MonkeyPatch.context())
-
-    runner = CaseRunner(Asked("torch"), tmp_path, lambda *_, **__: None)
-    with runner.context(case("torch", "vmap", label="2 threads")):
-        pass
-    assert "2_threads" in folders[0].name and " " not in folders[0].name
 
 
 # processes
