@@ -172,18 +172,6 @@ def test_bad_arguments_raise_one_text_in_both_frameworks(problem, error, text, a
         assert raised(package.marginals, alignment(framework, problem), **converted) == (error, text)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@FRAMEWORK
-def test_parameters_by_position_and_of_other_problems_are_refused(framework, problem):
-    function = alignment(framework, problem)
-    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
-        function(S, None, -1.0)
-    names = {name for parameters, options in PROBLEMS.values() for name in (*parameters, *options[0])}
-    for name in names - {*PROBLEMS[problem].parameters, *PROBLEMS[problem].options[0]}:
-        with pytest.raises(TypeError, match=rf"^{problem}\(\) got an unexpected keyword argument '{name}'"):
-            function(S, **{name: 1.0})
-
-
 @FRAMEWORK
 def test_an_unknown_function_has_no_variants(framework):
     for name in ("needleman", None, "marginals"):
