@@ -316,20 +316,14 @@ def test_the_best_alignment_without_possible_matches_or_with_nan_has_no_match(pr
         assert matches.any((1, 2)).tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda s: reference.best_alignment("free_gap", s, gap=-1.0), TypeError, "free_gap takes no gap"),
-        (lambda s: reference.best_alignment("free_gap", s, temperature=1.0), TypeError, "takes no temperature"),
-        (
-            lambda s: reference.smith_waterman(s, gap=s[:1]),
-            ValueError,
-            r"gap must have shape .* \(3, 4\), got \(1, 4\)",
-        ),
-        (lambda s: reference.smith_waterman(s, end="both"), ValueError, "end must be 'any' or 'match', got 'both'"),
-        (lambda s: reference.needleman_wunsch(s, end_gaps="any"), ValueError, "end_gaps must be 'cost', .*, got 'any'"),
-    ],
-)
-def test_arguments_that_the_reference_does_not_know_are_errors(call, error, text):
-    with pytest.raises(error, match=text):
-        call(np.ones((3, 4)))
+def test_arguments_that_the_reference_does_not_know_are_errors():
+    s = np.ones((3, 4))
+    for call, error, text in (
+        (lambda: reference.best_alignment("free_gap", s, gap=-1.0), TypeError, "free_gap takes no gap"),
+        (lambda: reference.best_alignment("free_gap", s, temperature=1.0), TypeError, "takes no temperature"),
+        (lambda: score("smith_waterman", s, gap=s[:1]), ValueError, r"gap must have shape .* \(3, 4\), got \(1, 4\)"),
+        (lambda: reference.smith_waterman(s, end="both"), ValueError, "end must be 'any' or 'match', got 'both'"),
+        (lambda: reference.needleman_wunsch(s, end_gaps="any"), ValueError, "end_gaps must be .*, got 'any'"),
+    ):
+        with pytest.raises(error, match=text):
+            call()
