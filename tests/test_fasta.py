@@ -59,13 +59,6 @@ def test_each_matrix_scores_the_first_sequence_along_the_rows() -> None:
     assert similarity.shape == (0, 0, 0) and lengths.shape == (0, 2)
 
 
-def test_an_unknown_matrix_is_answered_with_the_known_ones() -> None:
-    for name in ("SCHNEIDER", "../BLOSUM62", "two\nlines"):
-        expected = f"expected a substitution matrix out of {', '.join(matrix_names())}, got {name!r}"
-        with pytest.raises(SequenceError, match=exactly(expected)):
-            substitution_matrix(name)
-
-
 def test_every_record_with_letters_outside_the_matrix_has_a_line() -> None:
     records = [Record("one", "AJ"), Record("two", "W"), Record("three", "*a\nX*")]
     letters = "expected letters of GONNET1992 (ACDEFGHIKLMNPQRSTVWY)"
