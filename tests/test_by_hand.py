@@ -107,13 +107,9 @@ def jax_function(variant: str, **keywords: Any) -> Callable[..., Any]:
     return functools.partial(jax_impl.smith_waterman, variant=variant, **keywords)
 
 
-def leaf() -> torch.Tensor:
-    return torch.tensor(MATRICES, requires_grad=True)
-
-
 @VARIANT
 def test_gradients_and_marginals_may_be_changed_before_the_next_call(variant):
-    s = leaf()
+    s = torch.tensor(MATRICES, requires_grad=True)
     score = torch_function(variant)(s).sum()
     (first,) = torch.autograd.grad(score, s, retain_graph=True)
     before = first.clone()

@@ -28,14 +28,6 @@ def marginals_loss(s: Any) -> Any:
     return (WEIGHTS * jax_impl.marginals(jax_score, s)).sum()
 
 
-def gradient_of_a_gradient(s: Any) -> Any:
-    return jax.grad(lambda x: (WEIGHTS * jax.grad(lambda y: jax_score(y).sum())(x)).sum())(s)
-
-
-def square_of_the_marginals(s: Any) -> Any:
-    return (jax_impl.marginals(jax_score, s) ** 2).sum()
-
-
 def score_and_marginals_loss(s: Any) -> Any:
     score, marginals = jax.value_and_grad(lambda x: jax_score(x).sum())(s)
     return score + (WEIGHTS * marginals).sum()
@@ -53,8 +45,8 @@ def score_and_marginals_loss(s: Any) -> Any:
         (jax.grad(lambda gap: jax_score(MATRICES, gap=gap).sum()), 1.0, ["gradients"]),
         (jax.grad(lambda temperature: jax_score(MATRICES, temperature=temperature).sum()), 1.0, ["gradients"]),
         (jax.grad(marginals_loss), MATRICES, ["product"]),
-        (gradient_of_a_gradient, MATRICES, ["product"]),
-        (jax.grad(square_of_the_marginals), MATRICES, ["marginals", "product"]),
+        (jax.grad(lambda s: (WEIGHTS * jax.grad(lambda s: jax_score(s).sum())(s)).sum()), MATRICES, ["product"]),
+        (jax.grad(lambda s: (jax_impl.marginals(jax_score, s) ** 2).sum()), MATRICES, ["marginals", "product"]),
         (jax.value_and_grad(marginals_loss), MATRICES, ["marginals", "product"]),
         (jax.value_and_grad(score_and_marginals_loss), MATRICES, ["marginals", "product"]),
     ],

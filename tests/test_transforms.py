@@ -24,12 +24,7 @@ from shared.tolerances import LARGEST_GAP
 from torch_impl.compiler import compiled
 from torch_impl.sweeps import SCANNING
 
-
-def batch(*shape: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
-S = batch(3, 4, 5)
+S = np.random.default_rng(1).normal(size=(3, 4, 5)).astype(np.float32)
 LENGTHS = np.array([(4, 5), (2, 3), (0, 4)], dtype=np.int32)
 SCORES = reference.smith_waterman(S, LENGTHS)
 MARGINALS = reference.gradients("smith_waterman", S, LENGTHS)["similarity"]
@@ -37,11 +32,6 @@ MARGINALS = reference.gradients("smith_waterman", S, LENGTHS)["similarity"]
 
 def close(got: Any, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5, atol=1e-5)
-
-
-def outer_scores(problem: str, outer: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The reference's scores of each batch of an outer axis."""
-    return np.stack([getattr(reference, problem)(*pair) for pair in zip(outer, lengths, strict=True)])
 
 
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -80,7 +70,7 @@ def test_vmap_over_any_axis_repeats_what_it_does_not_map(problem, variant, frame
     vmap = {"jax": lambda *given: jax.jit(jax.vmap(*given)), "torch": torch.func.vmap}[framework]
     arguments = (np.ascontiguousarray(outer.transpose(1, 2, 3, 0)), lengths, np.ones(len(S), np.float32))
     got = vmap(function, (3, 0, None))(*(backend.to_device(array, "cpu") for array in arguments))
-    close(got, outer_scores(problem, outer, lengths))
+    close(got, np.stack([getattr(reference, problem)(*pair) for pair in zip(outer, lengths, strict=True)]))
 
 
 @LOOP_AND_BY_HAND
