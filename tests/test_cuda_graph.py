@@ -123,8 +123,6 @@ def test_too_little_memory_is_an_error_where_no_graph_can_be_dropped():
         replay()
 
 
-# what is captured
-
 # what would wait for a device, or for the host
 WAITS = ("item", "local_scalar", "lift_fresh", "nonzero", "unique", "masked_select", "equal.default")
 
@@ -240,9 +238,6 @@ def test_a_graph_of_the_wavefront_or_its_caller_keeps_the_tables_that_it_reads(i
     assert list(cuda_graph._read_by_others.values()) == [tables] * is_captured
 
 
-# the variant
-
-
 def test_the_variant_cuda_graph_is_absent_on_a_cpu_and_in_jax(monkeypatch):
     for framework, reason in (("torch", "it launches a CUDA graph"), ("jax", "XLA_FLAGS=--xla_gpu_enable_command_buf")):
         with pytest.raises(ValueError, match=f"^variant 'cuda_graph' is absent here: .*{reason}"):
@@ -252,9 +247,6 @@ def test_the_variant_cuda_graph_is_absent_on_a_cpu_and_in_jax(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert "cuda_graph" in torch_impl.variants("smith_waterman")
     assert "cuda_graph" not in absent_on("cuda")
-
-
-# a training loop
 
 
 @pytest.mark.parametrize("epochs", [0, 3, 250])

@@ -229,8 +229,6 @@ def globins(problem: str) -> tuple[Inputs, Result]:
     return inputs, reference_result(inputs, problem, **PROBLEMS[problem].options[0])
 
 
-# gaps by position: what their values may be
-
 EACH = pytest.mark.parametrize(
     ("framework", "variant"),
     [

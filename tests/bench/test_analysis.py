@@ -21,8 +21,6 @@ from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 ONE_PASS = Settings(input="random", passes=("score",))
 ROUNDS = 20
 
-# estimates
-
 
 def noisy(generator: np.random.Generator, ratio: float, processes: int) -> tuple[list[Block], list[Block]]:
     """Blocks of two cases, with the noise of recorded runs: processes differ by 2 %, one in 20 by 30 %."""
@@ -116,9 +114,6 @@ def test_break_even_is_the_first_number_of_calls_that_takes_less_time(fast: int,
     assert break_even(fast, call, slow, call + more) == (1 if fast == slow else next(less))
 
 
-# the hardware limit
-
-
 def on_gpu(*results: Result, bandwidth: float | None = 1e12, exponentials: float | None = 1e12) -> Record:
     made = record(*results, settings=Settings(device="cuda", input="random"))
     made.environment |= {BANDWIDTH: bandwidth, EXPONENTIALS: exponentials}
@@ -149,8 +144,6 @@ def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
     assert share_of_limit(on_gpu(on_device), on_device) == pytest.approx(0.5)
     assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
 
-
-# diagnostics
 
 GATE = "every time passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
 STEADY = steady(case("jax", "vmap"), 0.25)
@@ -219,9 +212,6 @@ def test_an_unfinished_run_and_bad_cases_are_warned_of():
     starts = ["This run was not finished.", "2 cases gave a wrong result.", "1 case failed."]
     lines = list(warnings(record(WRONG, WRONG, FAILED, finished=None)))
     assert len(lines) == 3 and all(map(str.startswith, lines, starts))
-
-
-# numbers as text
 
 
 @pytest.mark.parametrize(

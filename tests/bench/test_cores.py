@@ -43,9 +43,6 @@ ALL, ONE, TWO = "1 process, 2 cores", "1 process, 1 core", "2 processes, 1 core 
 needs_two_cores = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 
 
-# threads
-
-
 def test_every_case_has_each_dtype_and_number_of_threads_and_is_absent_once(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(THREADS, "labels", {label_of(count): WorkerStart(threads=count) for count in range(1, 9)})
     able = {"jax": Abilities("vmap"), "torch": Abilities("vmap", absent={"vmap": "it cannot"})}
@@ -147,9 +144,6 @@ def test_both_frameworks_compute_with_as_many_threads_as_the_label_says(monkeypa
         for framework in ("jax", "torch")
         for count in counts_up_to(len(usable_cores()))
     }
-
-
-# processes
 
 
 def run_of(settings: Settings, folder: Path) -> Run:

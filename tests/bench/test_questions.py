@@ -23,8 +23,6 @@ RECORDED = [
 ]
 
 
-# what is refused, in one line
-
 REFUSED = {
     "--problem learn_alignment": "learn_alignment goes with the question learning, not with speed",
     "--model encoder": "--model goes with --problem learn_alignment, not with smith_waterman",
@@ -65,9 +63,6 @@ def test_a_question_that_cannot_be_answered_is_refused(arguments: str, monkeypat
     assert_refused(run_here(*arguments.split()), REFUSED[arguments])
 
 
-# calls between other work
-
-
 def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     notes = tmp_path / "notes"
     use_numpy_workers(monkeypatch, notes=str(notes))
@@ -77,9 +72,6 @@ def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch:
     timed = sum(block.calls for result in made.results for block in result.blocks if result.case.label == BETWEEN)
     assert done.count("multiply") == timed > 0
     assert all(done[at + 1] == "call" for at, event in enumerate(done) if event == "multiply")
-
-
-# ladder
 
 
 def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
@@ -98,8 +90,6 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
     (gain,) = answer.statements
     assert gain.text == "JAX from 200 ms (cell_loop, not compiled) to 2.00 ms (fused), 100 times as fast."
 
-
-# another question
 
 BATCHES = '''
 """What does a cell cost in larger batches?"""
@@ -150,9 +140,6 @@ def test_a_question_along_a_new_axis_is_a_file_of_few_lines(monkeypatch: pytest.
     assert [row[3:] for row in table.rows] == [
         ("100 ms", "–"), ("200 ms", "2.00×\n(1.98 … 2.02)"), ("400 ms", "4.00×\n(3.97 … 4.03)")
     ]  # fmt: skip
-
-
-# what is kept small, and what is kept readable
 
 
 def test_the_benchmark_and_the_tests_stay_small():
