@@ -133,7 +133,7 @@ def single(
     """
     random = np.random.default_rng([seed, rows, cols])
     parameters = _drawn(random, sizes_of(problem, ()))
-    similarity, cotangent = _float32(random.normal(size=(rows, cols)) * 2), _cotangent(random, ())
+    similarity, cotangent = float32(random.normal(size=(rows, cols)) * 2), _cotangent(random, ())
     sizes = sizes_of(problem, by_position, (rows, cols))
     parameters |= _drawn(random, {name: sizes[name] for name in by_position})
     return Inputs(similarity, None, {name: parameters[name] for name in sizes}, cotangent)
@@ -156,7 +156,7 @@ def ragged(
     partial = random.integers(1, (rows + 1, cols + 1), size=(2, 2))
     lengths = np.array([(rows, cols), (0, cols), (rows, 0), (1, 1), *partial], dtype=np.int32)
     batch = (len(lengths),)
-    similarity = _float32(random.normal(size=(*batch, rows, cols)) * 2)
+    similarity = float32(random.normal(size=(*batch, rows, cols)) * 2)
     poisoned = poison(similarity, lengths)
     parameters = _drawn(random, sizes_of(problem, (), (), batch if per_pair else ()))
     cotangent = _cotangent(random, batch)
@@ -320,13 +320,13 @@ def _torch_pull(score: Callable[..., Any], how: str) -> Pull:
 
 
 def _drawn(random: np.random.Generator, sizes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    return {name: _float32(random.uniform(*_RANGES[name.split("[")[0]], size=size)) for name, size in sizes.items()}
+    return {name: float32(random.uniform(*_RANGES[name.split("[")[0]], size=size)) for name, size in sizes.items()}
 
 
 def _cotangent(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Numbers of either sign and never near 0, so that no pair's gradient goes unseen."""
-    return _float32(random.uniform(0.5, 1.5, size=shape) * random.choice([-1, 1], size=shape))
+    return float32(random.uniform(0.5, 1.5, size=shape) * random.choice([-1, 1], size=shape))
 
 
-def _float32(values: Any) -> np.ndarray:
+def float32(values: Any) -> np.ndarray:
     return np.asarray(values, dtype=np.float32).astype(np.float64)

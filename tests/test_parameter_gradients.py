@@ -96,14 +96,10 @@ def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
 
 Axes = tuple[int | None, dict[str, int | None]]
 # XLA takes seconds to compile a wavefront: one problem
-PAIRED = [
-    (*which, problem)
+ALONE = [
+    slow_in_jax((*which, problem, name, names), which[1] == "fused" and problem == "needleman_wunsch")
     for which, problem in itertools.product(WHICH, PROBLEMS)
     if which != ("jax", "wavefront") or problem == "needleman_wunsch"
-]
-ALONE = [
-    slow_in_jax((framework, variant, problem, name, names), variant == "fused" and problem == "needleman_wunsch")
-    for framework, variant, problem in PAIRED
     for name in ("similarity", *PROBLEMS[problem].parameters)
     for names in ((), (next(iter(PROBLEMS[problem].parameters)) if name == "similarity" else name,))
     if "temperature" not in names

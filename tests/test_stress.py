@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, poison, run, score_of
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, float32, poison, run, score_of
 from gaps_by_position import outside, products
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -54,10 +54,6 @@ def everywhere() -> Iterator[Any]:
             is_last = problem == "needleman_wunsch"
             marks = [pytest.mark.slow] * (not is_last)
             yield pytest.param(framework, variant, problem, options, "float64" if is_last else "float32", marks=marks)
-
-
-def float32(values: Any) -> np.ndarray:
-    return np.asarray(values, dtype=np.float32).astype(np.float64)
 
 
 GAPS = st.one_of(
