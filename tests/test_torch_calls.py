@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,23 +34,17 @@ def no_compiled_code() -> None:
     torch._dynamo.reset()
 
 
-class Given(NamedTuple):
-    """A ragged batch with poisoned padding, a direction of its arguments, and what the reference makes of it."""
+def given() -> tuple[tuple[Tensor, ...], Tensor, tuple[Tensor, ...], np.ndarray, list[np.ndarray]]:
+    """A ragged batch with poisoned padding, and its lengths; a direction; what the reference makes of it.
 
-    tensors: tuple[Tensor, ...]  # similarity, gap_open, gap_extend, temperature
-    lengths: Tensor
-    direction: tuple[Tensor, ...]
-    scores: np.ndarray
-    slopes: list[np.ndarray]  # the gradients of each pair's score
-
-
-def given() -> Given:
+    That is the scores, and the gradients of each pair's score for each of ARGUMENTS.
+    """
     inputs = ragged(4, 5, problem=PROBLEM, by_position=NAMES)
     arguments = inputs.similarity, inputs.lengths
     scores = reference.smith_waterman_affine(*arguments, **inputs.parameters, **OPTIONS)
     slopes = reference.gradients(PROBLEM, *arguments, **inputs.parameters, **OPTIONS)
     direction = directions_of(inputs, NAMES)[0]
-    return Given(
+    return (
         tuple(map(torch.from_numpy, (inputs.similarity, *inputs.parameters.values()))),
         torch.from_numpy(inputs.lengths),
         tuple(torch.from_numpy(np.asarray(direction[name])) for name in ARGUMENTS),
