@@ -245,20 +245,14 @@ def test_torch_compile_takes_fused_as_a_part(problem):
 
 
 @EVERY
-def test_torch_maps_and_differentiates_fused(problem):
-    s = torch.randn(3, *SIZE, device=DEVICE)
-    function = functools.partial(getattr(torch_impl, problem), variant="fused")
-    mapped = torch.func.vmap(torch.func.grad(lambda s: function(s)))(s)
-    torch.testing.assert_close(mapped, torch_impl.marginals(function, s))
-
-
-@EVERY
-def test_jax_compiles_maps_and_differentiates_fused(problem):
-    package, backend = FRAMEWORKS["jax"]
+@BOTH
+def test_fused_is_mapped_and_differentiated(framework, problem):
+    package, backend = FRAMEWORKS[framework]
     s = backend.to_device(np.random.default_rng(0).normal(size=(3, *SIZE)).astype(np.float32), DEVICE)
     function = functools.partial(getattr(package, problem), variant="fused")
-    mapped = jax.jit(jax.vmap(jax.grad(function)))(s)
-    np.testing.assert_allclose(mapped, package.marginals(function, s), rtol=1e-5, atol=1e-6)
+    mapped = jax.jit(jax.vmap(jax.grad(function))) if framework == "jax" else torch.func.vmap(torch.func.grad(function))
+    results = [backend.to_numpy(result) for result in (mapped(s), package.marginals(function, s))]
+    np.testing.assert_allclose(*results, rtol=1e-6, atol=1e-6)
 
 
 # CUDA graphs

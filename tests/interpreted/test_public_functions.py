@@ -39,9 +39,9 @@ def test_hessian_products_are_right_with_gaps_by_position(framework: str):
     test_cuda.test_gaps_by_position_are_right(framework, "smith_waterman_affine", "float64", 5)
 
 
-def test_both_frameworks_map_and_differentiate():
-    test_cuda.test_torch_maps_and_differentiates_fused("smith_waterman")
-    test_cuda.test_jax_compiles_maps_and_differentiates_fused("smith_waterman")
+@BOTH
+def test_public_functions_are_mapped_and_differentiated(framework: str):
+    test_cuda.test_fused_is_mapped_and_differentiated(framework, "smith_waterman")
 
 
 def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytest.MonkeyPatch):
