@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from enumeration import SIGN
+from enumeration import GLOBAL, SIGN
 from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, poison
 from native_calls import PAIRS, ROWS, Given
 
@@ -88,12 +88,14 @@ def assert_equal(got: Any, expected: Any) -> None:
         np.testing.assert_array_equal(result, exact)
 
 
-# the machine code is the same in both, and XLA compiles each case: every ninth
+# the machine code is the same in both, and XLA compiles each case: every ninth. Local alignments with gaps by axis have
+# libraries of their own, in the slow tier
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "kinds", "dtype"),
     [
-        (name, *case, DTYPES[number % 2])
+        pytest.param(name, *case, DTYPES[number % 2], marks=[pytest.mark.slow] * (not is_global and "axis" in case[2]))
         for name, (number, case) in itertools.product(FRAMEWORKS, enumerate(WITH_GAPS))
+        for is_global in [case[0] in GLOBAL]
         if name == "torch" or number % 9 == 0
     ],
     ids=str,

@@ -211,7 +211,8 @@ def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
 def test_whole_numbers_of_more_than_32_bits_are_not_wrapped_around(framework):
     package = FRAMEWORKS[framework].package
     functions: list[Any] = [lambda gap: package.best_alignment(package.needleman_wunsch, S, gap=gap)[0]]
-    functions += [functools.partial(package.needleman_wunsch, S, variant=variant) for variant in ("wavefront", "fused")]
+    smith_waterman = functools.partial(package.smith_waterman, S, end="match")
+    functions += [functools.partial(smith_waterman, variant=variant) for variant in ("wavefront", "fused")]
     for gap in (-(10**10), np.int64(-3 * 10**9), np.array(-3 * 10**9), np.full((4, 5), -3 * 10**9), -(10**25)):
         for function in functions:
             assert float(function(gap=gap)) == float(function(gap=np.asarray(gap, np.float32)))

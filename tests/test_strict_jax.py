@@ -78,7 +78,7 @@ def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
 @pytest.mark.parametrize("variant", ["fused", pytest.param("wavefront", marks=pytest.mark.slow)])
 def test_gaps_by_position_of_one_pair_pass_strict_checks(variant):
     values = {"gap": numbers(2, 2), "temperature": jnp.ones(())}
-    check_derivatives("needleman_wunsch", variant, numbers(2, 2), np.array([1, 2]), values)
+    check_derivatives("smith_waterman", variant, numbers(2, 2), np.array([2, 2]), values, end="match")
 
 
 @pytest.mark.parametrize(
