@@ -237,16 +237,6 @@ def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, 
         np.testing.assert_array_equal(best_matches[b], np.pad(matches, padding))
 
 
-@CASES
-def test_an_empty_batch_is_empty(problem, options, names):
-    similarity, parameters = some(problem, names, (4, 5), batch=(0,))
-    assert score(problem, similarity, **parameters, **options).shape == (0,)
-    assert largest(problem, similarity, **parameters, **options).shape == (0,)
-    gradients = reference_gradients(problem, similarity, **parameters, **options)
-    expected = {"similarity": similarity.shape, **{name: value.shape for name, value in parameters.items()}}
-    assert {name: value.shape for name, value in gradients.items()} == expected
-
-
 def test_border_gaps_of_a_global_alignment_are_free_where_they_are_by_position():
     similarity = np.full((2, 3), -np.inf)
     assert score("needleman_wunsch", similarity[:0], gap=np.zeros((0, 3))) == 0.0
