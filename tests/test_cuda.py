@@ -233,9 +233,6 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(prob
         assert backend.to_numpy(scores) == pytest.approx(expected, rel=1e-5)
 
 
-# the frameworks' compilers and transforms around the kernels
-
-
 @EVERY
 def test_torch_compile_takes_fused_as_a_part(problem):
     s = torch.randn(3, 9, 7, device=DEVICE)
@@ -253,9 +250,6 @@ def test_fused_is_mapped_and_differentiated(framework, problem):
     mapped = jax.jit(jax.vmap(jax.grad(function))) if framework == "jax" else torch.func.vmap(torch.func.grad(function))
     results = [backend.to_numpy(result) for result in (mapped(s), package.marginals(function, s))]
     np.testing.assert_allclose(*results, rtol=1e-6, atol=1e-6)
-
-
-# CUDA graphs
 
 
 def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream():
@@ -286,9 +280,6 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s():
         result = score(s, lengths, values, [], graph=True)
     graph.replay()
     torch.testing.assert_close(result, expected)
-
-
-# the other problems, and what the comparison asks of a GPU
 
 
 @BOTH

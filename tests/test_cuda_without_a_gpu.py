@@ -128,9 +128,6 @@ def test_fused_is_absent_on_a_gpu_with_a_reason_where_triton_is_missing(framewor
         package.smith_waterman(matrix)
 
 
-# JAX
-
-
 def launched(function: Any, *arguments: Any) -> list[str]:
     """The kernels of a function that is exported for GPUs; what a program without any calls."""
     disabled = [jax.export.DisabledSafetyCheck.custom_call(jax_calls.TARGET)]
@@ -186,9 +183,6 @@ def test_the_launcher_is_registered_for_cuda_alone():
     call = jax.ffi.ffi_call(jax_calls.TARGET, jax.ShapeDtypeStruct((3,), np.float32))
     with pytest.raises(jax.errors.JaxRuntimeError, match="No FFI handler registered"):
         jax.jit(lambda s: call(s, kernels="", launches=np.zeros(0, np.int64)))(jnp.ones(3))
-
-
-# PyTorch
 
 
 def test_kernels_are_compiled_before_the_tests_on_a_gpu_and_watched_for_races(calls, monkeypatch):
