@@ -5,7 +5,9 @@ poisoned padding. Nothing may be NaN or infinite, second derivatives included; s
 bounds of `shared.tolerances` around the float64 reference.
 """
 
+import functools
 import itertools
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,27 +115,34 @@ def check(framework: str, variant: str, problem: str, options: dict[str, Any], d
     for gradients in (result.gradients, second):
         assert not gradients["similarity"][outside(inputs)].any(), "padding has derivatives"
 
-    expected = getattr(reference, problem)(similarity, **arguments)
-    largest = reference.largest_state(problem, similarity, **arguments)
+    expected, largest, exact, exact_second = of_reference(pickle.dumps((problem, similarity, direction, arguments)))
     pairs = list(zip(expected, largest, temperature, strict=True))
     assert_within("score", result.score, expected, np.array([score_bound(dtype, *pair) for pair in pairs]))
     if options.get("end") == "any":
         # an alignment may leave out a beginning or an end that costs something, so nothing large cancels
         strict = TOLERANCES[dtype].score * np.maximum(np.abs(expected), temperature)
         assert_within("local score", result.score, expected, strict)
-    exact = reference.gradients(problem, similarity, **arguments)
     bounds = np.array([marginals_bound(dtype, *pair[1:]) for pair in pairs])[:, None, None]
     marginals = result.gradients["similarity"]
     assert_within("marginals", marginals, exact["similarity"], bounds)
     assert_within("range of the marginals", marginals, np.clip(marginals, 0, 1), np.minimum(bounds, 1e-5))
     sure = largest <= 1e4 * temperature  # beyond, a near-tie is lost: to float32, and to the reference's differences
-    exact_second = reference.hessian_vector_product(problem, similarity, direction, **arguments)
     tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
     for results, exact_part, scale in ((result.gradients, exact, 1.0), (second, exact_second, 1 / temperature)):
         for name, value in exact_part.items():
             flat = value.reshape(len(value), -1)
             bound = np.where(sure, tolerance * np.maximum(np.abs(flat).max(axis=1), scale), np.inf)
             assert_within(name, results[name].reshape(len(value), -1), flat, bound[:, None])
+
+
+@functools.cache  # every variant is shown the same examples
+def of_reference(pickled: bytes) -> tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]:
+    """Scores, max|h|, and first and second derivatives of a problem, similarity, direction and other arguments."""
+    problem, similarity, direction, arguments = pickle.loads(pickled)
+    scores = getattr(reference, problem)(similarity, **arguments)
+    largest = reference.largest_state(problem, similarity, **arguments)
+    exact = reference.gradients(problem, similarity, **arguments)
+    return scores, largest, exact, reference.hessian_vector_product(problem, similarity, direction, **arguments)
 
 
 def assert_within(what: str, got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> None:
