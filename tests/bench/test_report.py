@@ -34,8 +34,6 @@ from shared.bench.report.tables import Point, Table, winner
 ONE_PASS = Settings(input="random", passes=("score",))
 BEGUN = "This run was not finished. It shows what was measured until it ended."
 
-# cells
-
 
 def row_of(result: Result) -> dict[str, str]:
     """The row of a case on the console, by column."""
@@ -94,9 +92,6 @@ def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str
     assert not re.search(r"\d (µs|ms|s)\b", text.replace("> 120 s", ""))
 
 
-# console
-
-
 @pytest.mark.parametrize("name", recorded.EVERY_KIND)
 def test_every_kind_of_record_prints_and_a_narrow_terminal_shows_it_whole(monkeypatch: pytest.MonkeyPatch, name: str):
     made = recorded.EVERY_KIND[name]()
@@ -133,9 +128,6 @@ def test_the_answer_comes_before_the_cases_and_these_before_the_diagnostics(
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert BEGUN in render(recorded.begun()) and "marginals: no case was measured." in console_report(recorded.begun())
-
-
-# the page
 
 
 @functools.cache
@@ -253,9 +245,6 @@ def test_markdown_lets_no_markup_through_and_rows_have_as_many_cells_as_heads(na
         assert {hostile, f"absent: {hostile}: {hostile}"} <= set(cells_of(rendered, "li"))
 
 
-# several machines
-
-
 def of_machine(name: str, factor: float, text: str = "three pairs") -> Record:
     made = record(
         steady(case("jax", "vmap"), 0.1), steady(case("torch", "vmap"), 0.1 * factor),
@@ -282,8 +271,6 @@ def test_records_of_several_machines_are_shown_side_by_side():
     (table,) = side_by_side([records[0], of_machine("Soroban", 0.5, "four pairs")])
     assert [(row[0], row[3:].index("–")) for row in table.rows] == [("three pairs", 1), ("four pairs", 0)]
 
-
-# two runs compared
 
 VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compiled=False)
 
