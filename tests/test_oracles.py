@@ -24,7 +24,7 @@ import pytest
 from Bio.Align import PairwiseAligner, substitution_matrices
 from enumeration import GLOBAL, PRICES, best_matches, number_of_alignments
 from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, axes_of, packed, run
-from test_best_alignment import best
+from test_best_alignment import TORCH_AND_A_CASE_OF_JAX, best
 
 from shared import reference
 from shared.alignments import COLS, FREE, ROWS, of_axis
@@ -52,8 +52,6 @@ WHOLE_GAPS = {
 CASES = [(problem, options) for problem, described in PROBLEMS.items() for options in described.options]
 # those that Biopython computes too: there a gap always opens anew after one in the other direction
 EXACT_CASES = [case for case in CASES if case[0] in WHOLE_GAPS and case[1].get("penalize_turns", True)]
-BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
 EVERY_EXACT = pytest.mark.parametrize(("problem", "options"), EXACT_CASES, ids=str)
 
 
@@ -238,8 +236,7 @@ def exact_only(problem: str, options: dict[str, Any], similarity: np.ndarray) ->
     return 0.0 if options.get("end") == "any" else max(0.0, similarity.max())
 
 
-@BOTH
-@EVERY
+@TORCH_AND_A_CASE_OF_JAX
 def test_marginals_of_several_best_alignments_are_their_average(framework, problem, options):
     similarity, lengths = small_pairs(whole=True)
     gaps = {name: WHOLE_PRICES[name] for name in PRICES[problem]}
