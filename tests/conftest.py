@@ -39,17 +39,14 @@ KEPT = {"jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_ca
 def precompile_headers() -> None:
     """Compile the standard headers of the kernels, which GCC then takes where its other options are the same."""
     header = Path(KEPT["jax_compilation_cache_dir"]).with_name("headers.h")
-    compiled = header.with_suffix(".h.gch")
     version = subprocess.run(("c++", "--version"), capture_output=True, text=True).stdout
-    if compiled.exists() or "Free Software Foundation" not in version:  # Clang refuses what GCC ignores
+    if header.with_suffix(".h.gch").exists() or "Free Software" not in version:  # Clang refuses what GCC ignores
         return
     header.parent.mkdir(exist_ok=True)
-    names = dict.fromkeys(re.findall(r"^#include (<(?!arm).*>)$", "".join(map(Path.read_text, HEADERS)), re.MULTILINE))
-    header.write_text("".join(f"#include {name}\n" for name in names))
+    lines = re.findall(r"^#include <(?!arm).*\n", "".join(map(Path.read_text, HEADERS)), re.MULTILINE)
+    header.write_text("".join(sorted({*lines})))
     flags = (*build.FLAGS, *build._machine_flags(("c++",)), *build.FLOATING_POINT_FLAGS, "-Og")
-    result = subprocess.run(("c++", *flags, "-x", "c++-header", str(header), "-o", f"{compiled}.{os.getpid()}"))
-    if not result.returncode:
-        os.replace(f"{compiled}.{os.getpid()}", compiled)
+    subprocess.run(("c++", *flags, "-x", "c++-header", str(header)))
 
 
 def pytest_configure(config: pytest.Config) -> None:

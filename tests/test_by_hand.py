@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
-from frameworks import BY_HAND, FRAMEWORKS, ragged
+from frameworks import BY_HAND, FRAMEWORKS, ragged, run
 
 import jax_impl
 import torch_impl
@@ -61,6 +61,16 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, names
         cases.append((cpp_binding.product, (s, lengths, values, gaps, s, *last)))
     for operator, arguments in cases:
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("problem", ["smith_waterman", pytest.param("needleman_wunsch_affine", marks=pytest.mark.slow)])
+def test_both_frameworks_have_the_same_bits_by_fused(problem):
+    results = [
+        run(framework, ragged(9, 14, problem=problem), "float32", "fused", problem=problem) for framework in FRAMEWORKS
+    ]
+    np.testing.assert_array_equal(results[0].score, results[1].score)
+    for name, gradient in results[0].gradients.items():
+        np.testing.assert_array_equal(gradient, results[1].gradients[name], err_msg=name)
 
 
 @pytest.mark.parametrize("use", ["score", "marginals", "product", "compiled"])
@@ -196,3 +206,14 @@ def test_a_pair_with_nan_has_zeros_outside_lengths(variant):
             assert np.array_equal(np.isnan(pair), expected)
             assert not pair[~expected].any()
         assert np.isfinite(np.asarray(result)[2]).all()
+
+
+@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+def test_rounding_errors_of_log_space_do_not_add_up_on_a_long_way(framework):
+    similarity = np.random.default_rng(0).normal(size=(1, 700, 800)).astype(np.float32)
+    if framework == "jax":
+        score = jax.jit(jax_function("wavefront", gap=-1.0))(similarity)
+    else:
+        score = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity))
+    expected = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
+    np.testing.assert_allclose(np.asarray(score), expected, rtol=1e-6)

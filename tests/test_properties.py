@@ -161,6 +161,27 @@ def test_padding_and_a_larger_matrix_change_nothing(framework, problem, options)
     assert not marginals[:, ROWS:].any() and not marginals[:, :, COLS:].any()
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("problem", "options", "short"),
+    [
+        ("smith_waterman", {"end": "any"}, [(0, 1), (1, 0)]),
+        ("smith_waterman", {"end": "match"}, [(1, COLS), (ROWS, 1)]),
+        ("smith_waterman_affine", {}, [(1, COLS), (ROWS, 1)]),
+    ],
+    ids=str,
+)
+def test_local_pairs_without_an_alignment_score_zero_with_zero_gradients(framework, problem, options, short):
+    lengths = np.array([(0, 0), (0, COLS), (ROWS, 0), *short, (ROWS, COLS)], dtype=np.int32)
+    similarity = np.ones((PAIRS, ROWS, COLS))
+    similarity[-1] = -np.inf  # every match is forbidden
+    # temperatures that are no powers of two: a compiler that divides by multiplying makes rounding errors of its own
+    values = same_gaps(np.linspace(-2, 1, PAIRS), np.linspace(0.3, 3.3, PAIRS))
+    result = evaluate(framework, problem, options, Inputs(similarity, lengths, values, np.full(PAIRS, 2.0)), "float32")
+    assert not result.score.any()
+    assert not any(gradient.any() for gradient in result.gradients.values())
+
+
 # XLA compiles each case, a wavefront for seconds: every seventh
 @pytest.mark.parametrize(
     ("framework", "variant", "problem", "options"),

@@ -117,10 +117,10 @@ def _hours(path: Path) -> str:
     records = [_record(path), *map(_record, sorted(path.parent.glob(f"{path.stem}-[0-9].json")))]
     apart = []
     for found in _by_row(records).values():
-        ratios = [c.ratio.value if c.results[0].case.framework == "jax" else c.ratio.inverse.value
-                  for c in found if c.ratio]  # fmt: skip
+        paired = [(c.ratio, c.results[0].case.framework) for c in found if c.ratio]
+        ratios = [(ratio if first == "jax" else ratio.inverse).value for ratio, first in paired]
         apart.append(max(ratios) / min(ratios) - 1)
-    starts = ", ".join(record.started[:16].replace("T", " ") for record in records)
+    starts = ", ".join(str(record.started)[:16].replace("T", " ") for record in records)
     return (
         f"Recorded {len(records)} times ({starts}), the default comparison's ratios differ by {median(apart):.0%} "
         f"in the median, and by {max(apart):.0%} at most."

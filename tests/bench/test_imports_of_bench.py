@@ -51,3 +51,11 @@ def test_no_module_imports_one_above_it():
     above = [(name, other) for name, targets in imports().items() for other in targets
              if level(other) > level(name)]  # fmt: skip
     assert above == []
+
+
+def test_only_slow_third_party_modules_are_imported_in_functions():
+    for name, nodes in IMPORTS.items():
+        late = {str(node.module) for node in nodes if node.col_offset and str(node.module).startswith("shared")}
+        # before this one NumPy and the frameworks must not be imported: they start threads
+        assert late <= ({"shared.bench.worker.commands"} if name == "shared.bench.worker.main" else set()), name
+        assert "TYPE_CHECKING" not in FILES[name].read_text(), name

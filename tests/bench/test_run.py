@@ -82,9 +82,6 @@ def simulate(
     return begun
 
 
-# the order
-
-
 def test_every_round_has_every_case_once_with_frameworks_side_by_side_and_the_next_is_it_backwards():
     names = itertools.product(("score", "marginals"), ("vmap", "wavefront", "fused"), ("jax", "torch"))
     cases = [case(framework, variant, pass_name) for pass_name, variant, framework in names]
@@ -100,9 +97,6 @@ def test_every_round_has_every_case_once_with_frameworks_side_by_side_and_the_ne
     assert len(set(orders)) == len(orders)
     labelled = [case("jax", variant, label=label) for variant in ("vmap", "fused") for label in "AB"]
     assert all(sorted(one.label for one in group) == ["A", "B"] for group in order(labelled, Settings(), 0, 0))
-
-
-# blocks and rounds
 
 
 @EXAMPLES
@@ -140,9 +134,6 @@ def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
     assert rounds_that_fit([1.0, 9.0], [7, 5], 12, 0.0) == [7, 5]
 
 
-# when it is enough
-
-
 def test_a_cell_is_left_alone_when_it_is_clear():
     for ratio in (Estimate(1.3, 1.2, 1.4), Estimate(1.0, 0.98, 1.02)):
         assert is_settled(ratio) and is_settled(ratio.inverse)
@@ -165,9 +156,6 @@ def test_the_ratio_of_two_frameworks_and_the_time_of_one_must_be_precise():
     assert not precise(right(case("jax", "vmap"), 1.0, 2.0, 3.0), right(case("torch", "vmap"), 3.0, 2.0, 1.0))
     width = together[0].time.relative_half_width
     assert precise(together[0], precision=1.01 * width) and not precise(together[0], precision=0.99 * width)
-
-
-# what is left out
 
 
 def test_a_variant_over_the_limit_is_not_tried_with_more_work():
@@ -390,9 +378,6 @@ def test_a_short_run_times_the_fastest_rung_and_says_what_it_had_no_room_for(tim
     assert timed(1.0, workers=2)[0] == ["fused"] * 2 + ["wavefront"] * 2 + ["vmap"] * 2
 
 
-# workers
-
-
 class FakeWorker:
     """Does at once what it is asked."""
 
@@ -488,9 +473,6 @@ def test_a_worker_with_other_cores_than_its_label_has_threads_is_not_used(
     assert reply.status == status and started[0].alive == (status == "ok")
     assert status == "ok" or (reply.reason or "").endswith("PyTorch can use 2 cores, expected 1")
     assert len(run.plan.starts) > 2 and started[0].memory_share == 0.9 / len(run.plan.starts)  # of an accelerator's
-
-
-# progress
 
 
 class Terminal(io.StringIO):
