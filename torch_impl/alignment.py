@@ -66,13 +66,13 @@ def align(
 
     parameters are differentiable, options (such as `end`) are not.
     """
-    if is_dtensor(similarity):
+    is_plain = is_plain_call(similarity)
+    if not is_plain and is_dtensor(similarity):
 
         def own(similarity: Tensor, lengths: Any, **parameters: Any) -> Tensor:
             return align(function_name, similarity, lengths, parameters, options, variant)
 
         return on_local_pairs(own, similarity, lengths, **parameters)
-    is_plain = is_plain_call(similarity)
     return run_pass(score, is_plain, function_name, similarity, lengths, parameters, options, variant)
 
 

@@ -105,8 +105,9 @@ def marginals(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
 
 def product(vector: Tensor, engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """The tangents of the marginals in the direction vector, outside of every transform; not differentiable."""
-    vector = vector.to(s).view(s.shape)
-    if is_any_recorded(vector, s, values, *gaps):
+    if vector.dtype != s.dtype or vector.shape != s.shape:
+        vector = vector.to(s).view(s.shape)
+    if engine.records(s, values, gaps) or is_any_recorded(vector):
         return _Product.apply(engine, vector, s, lengths, values, *gaps)
     return engine.product(s, lengths, values, gaps, vector)
 

@@ -30,6 +30,7 @@ from torch_impl.kernels.fused import is_plain_call, is_plain_like
 from torch_impl.transforms import depends_on_others, in_transform, is_exporting, is_traced, under_forward_mode
 
 Tensor = torch.Tensor
+_OPTIONS = {name: alignment.options for name, alignment in ALIGNMENTS.items()}
 
 
 def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = None, **parameters: Any) -> Tensor:
@@ -168,7 +169,7 @@ def try_operators(
     if name not in ALIGNMENTS or function is not getattr(functions, name):
         return None
     alignment = ALIGNMENTS[name]
-    parameters, options, variant = dict(alignment.parameters), alignment.options, "auto"
+    parameters, options, variant = dict(alignment.parameters), dict(_OPTIONS[name]), "auto"
     for key, value in arguments.items():
         if key in parameters:
             parameters[key] = value

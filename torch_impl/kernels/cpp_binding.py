@@ -88,15 +88,24 @@ def _gradients(
 
     Unless with_values, 0 for the values and none for the gaps.
     """
-    scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps if with_values else [])
+    if not with_values:
+        scores, d_similarity, *_ = _marginals(similarity, lengths, values, gaps, kind, options, with_values)
+        return scores, d_similarity, torch.zeros_like(values), []
+    scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps)
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps, d_gaps=d_gaps)
-    kernel = _kernel(similarity, kind, options)
-    if with_values:
-        _check(kernel.gradients(call, scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()))
-    else:
-        _check(kernel.marginals(call, scores.data_ptr(), d_similarity.data_ptr()))
-        d_values.zero_()
+    pointers = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()
+    _check(_kernel(similarity, kind, options).gradients(call, *pointers))
     return results
+
+
+def _marginals(
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int, _: bool
+) -> Derivatives:
+    """Scores, and their gradients with respect to similarity; in place of those for the values, the values."""
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
+    scores, d_similarity = similarity.new_empty(similarity.size(0)), _like(similarity)
+    _check(_kernel(similarity, kind, options).marginals(call, scores.data_ptr(), d_similarity.data_ptr()))
+    return scores, d_similarity, values, []
 
 
 def _tangents(
@@ -152,12 +161,13 @@ class Functions(NamedTuple):
     best: Callable[..., Pair]
 
 
-# without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call
-DIRECT = Functions(_score, _gradients, _tangents, _product, _best)
+for _name, _function in Functions(_score, _gradients, _tangents, _product, _best)._asdict().items():
+    _LIBRARY.impl(f"fused_{_name}", _function, "CPU")
+# without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call,
+# where the only gradients that are asked for are marginals
+DIRECT = Functions(_score, _marginals, _tangents, _product, _best)
 # the same where autograd records: a compiler may trace the backward
 RECORDED = Functions(_score, _gradients, tangents, product, best)
-for _name, _function in DIRECT._asdict().items():
-    _LIBRARY.impl(f"fused_{_name}", _function, "CPU")
 
 
 def _kernel(similarity: Tensor, kind: int, options: int) -> cpp.Kernel:
@@ -179,19 +189,19 @@ def _packed(
     t_gaps, d_gaps: none, or as many as gaps.
     """
     pairs, rows, cols = similarity.shape
-    similarity, values = _contiguous_matrices(similarity), values.contiguous()
-    if lengths.dtype is not torch.int32:
+    similarity, values, has_lengths = _contiguous_matrices(similarity), values.contiguous(), lengths.numel() > 0
+    if has_lengths and lengths.dtype is not torch.int32:
         # the kernels clamp to the matrix, or refuse, but the conversion must not wrap around
         wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
         lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
-    lengths = lengths.contiguous()
+    lengths = lengths.contiguous() if has_lengths else lengths
     packed_gaps, in_gaps = _packed_gaps(options, gaps, t_gaps, d_gaps) if gaps else (None, None)
     threads, layout = torch.get_num_threads(), 0  # ALIGNMENT_CHOOSE
     numbers = kind, options, threads, layout, pairs, rows, cols
     pointers = (
         similarity.data_ptr(),
         similarity.stride(0),
-        lengths.data_ptr() if lengths.numel() else 0,
+        lengths.data_ptr() if has_lengths else 0,
         values.data_ptr(),
         openmp.parallel,
         ctypes.addressof(packed_gaps) if packed_gaps else 0,

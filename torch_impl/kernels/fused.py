@@ -110,31 +110,24 @@ def plain_call(
         lengths = _no_lengths()
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == ((2,) if is_single else (pairs, 2))):
         return None
-    gaps = []
-    if _are_numbers(parameters) and not has_free_ends(options):
-        call = cpp.call_of(function_name, options)
-    else:
+    gaps, names = [], ()
+    if not _are_numbers(parameters) or has_free_ends(options):
         parameters, names = each_axis(function_name, parameters, options)
-        call = cpp.call_of(function_name, options, names)
         by_position = [name for name in names if axis_of(name) is None]
         gaps = [parameters[name] for name in by_position]
         parameters = parameters | dict.fromkeys(by_position, 0)
         if not (_are_numbers(parameters) and all(is_plain_like(gap, similarity) for gap in gaps)):
             return None
-    numbers = tuple(parameters.items())
     if is_single:
         similarity, lengths, gaps, pairs = similarity[None], lengths.reshape(-1, 2), [gap[None] for gap in gaps], 1
-    try:
-        values = (_cached_values if pairs <= _MOST_PAIRS else _checked_values)(numbers, similarity.dtype, pairs)
-    except ValueError:
-        return None
+    plan = _plan if pairs <= _MOST_PAIRS else _plan.__wrapped__
     is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
-    operators = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
-    # the kernel checks all lengths faster than Python does
-    engine = Engine("fused", operators, (call.kind, call.options | cpp.CHECK_LENGTHS), is_recorded)
     try:
-        results = pass_function(engine, similarity, lengths, values, gaps)
-    except (cpp_binding.LengthsOutside, cpp.Absent):
+        engines, values = plan(
+            function_name, tuple(options.items()), names, tuple(parameters.items()), similarity.dtype, pairs
+        )
+        results = pass_function(engines[is_recorded], similarity, lengths, values, gaps)
+    except (ValueError, cpp.Absent):
         return None
     return _first(results) if is_single else results
 
@@ -149,16 +142,27 @@ def _no_lengths() -> Tensor:
         return torch.empty((0, 2), dtype=torch.int32, device="cpu")
 
 
-def _checked_values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: int) -> Tensor:
-    """The parameters (pairs, P), checked; nobody writes into them."""
+@functools.lru_cache(maxsize=16)
+def _plan(
+    function_name: str,
+    options: tuple[tuple[str, Any], ...],
+    gaps: tuple[str, ...],
+    numbers: tuple[tuple[str, float], ...],
+    dtype: torch.dtype,
+    pairs: int,
+) -> tuple[tuple[Engine, Engine], Tensor]:
+    """The engines without and with autograd, and the parameters (pairs, P), into which nobody writes.
+
+    Raises ValueError for a number that is not allowed.
+    """
     for name, value in numbers:
         checks.check_parameter(name, checks.see_host(value), ())
     with torch.inference_mode(False):
         host_values = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
-        return host_values.expand(pairs, -1).contiguous()
-
-
-_cached_values = functools.lru_cache(maxsize=16)(_checked_values)
+        values = host_values.expand(pairs, -1).contiguous()
+    kind, flags = cpp.call_of(function_name, dict(options), gaps)
+    call = kind, flags | cpp.CHECK_LENGTHS  # the kernel checks all lengths faster than Python does
+    return (Engine("fused", cpp_binding.DIRECT, call, False), Engine("fused", cpp_binding.RECORDED, call, True)), values
 
 
 def fused(
