@@ -113,11 +113,11 @@ def _last_pass(record: Record) -> Record:
 
 
 def _hours(path: Path) -> str:
-    """How far the ratios of a comparison lie apart in its recordings hours apart, whose names go on with a number."""
-    records = [_record(path), *map(_record, sorted(path.parent.glob(f"{path.stem}-[0-9].json")))]
+    """Say how far ratios lie apart in recordings of one comparison, hours apart. path: of the last, NAME-N.json."""
+    records = [_record(other) for other in sorted(path.parent.glob(f"{path.stem.rpartition('-')[0]}*.json"))]
     apart = []
-    for found in _by_row(records).values():
-        paired = [(c.ratio, c.results[0].case.framework) for c in found if c.ratio]
+    for of_row in _by_row(records).values():
+        paired = [(c.ratio, c.results[0].case.framework) for c in of_row if c.ratio]
         ratios = [(ratio if first == "jax" else ratio.inverse).value for ratio, first in paired]
         apart.append(max(ratios) / min(ratios) - 1)
     starts = ", ".join(str(record.started)[:16].replace("T", " ") for record in records)
