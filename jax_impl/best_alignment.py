@@ -50,8 +50,8 @@ def best_alignment(
         RuntimeError: there are no native kernels here; its text says why.
 
     While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
-    or 7 without restrict_turns or with free end gaps, and more on a CPU with vectors of fewer than 8 numbers. On a CUDA
-    device it holds a row of states for each pair.
+    or 7 without restrict_turns or with gaps free along rows, and more on a CPU with vectors of fewer than 8 numbers. On
+    a CUDA device it holds a row of states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.

@@ -22,9 +22,6 @@ Line = tuple[jax.Array, jax.Array]  # a and b
 # points XLA generates slower code for them (1,000 points: 22 % less time; 100,000: 30 % more)
 TURN, FEW_POINTS = 10, 4096
 
-# variant -> why it cannot run in this framework
-ABSENT: dict[str, str] = {}
-
 
 def fit(
     x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, variant: str = "compiled_loop"
@@ -93,7 +90,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 def abilities(device: str) -> Abilities:
     """Return the variants that the benchmark may ask for."""
-    return Abilities(None, ABSENT)
+    return Abilities(None, {})
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:

@@ -15,9 +15,6 @@ from shared.checks import check_choice
 from shared.variants import Abilities, variant_names
 from shared.workload_checks import check_weights
 
-# variant -> why it cannot run in this framework
-ABSENT: dict[str, str] = {}
-
 
 def stencil(w: Any, *, variant: str = "scan_sum") -> jax.Array:
     """a(i, 0) = 1; a(i, j+1) = sum over k in {i-1, i, i+1} of a(k, j) w(k, j), but 0 in the first and the last row.
@@ -92,7 +89,7 @@ def _gradient(function: Callable[..., jax.Array], w: jax.Array, cotangent: jax.A
 
 def abilities(device: str) -> Abilities:
     """Return the variants that the benchmark may ask for."""
-    return Abilities(None, ABSENT)
+    return Abilities(None, {})
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:

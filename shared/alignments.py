@@ -1,4 +1,6 @@
-"""The alignments: each recurrence is stated here, once, and everything that computes one reads this table.
+"""The alignments: the table of recurrences that the array code of both frameworks and the tests read.
+
+plain_loops.py, the kernels in C++ and Triton, and shared/reference state them again; tests compare all of them.
 
 With smax(x1, x2, ...) = T log sum exp(x / T), the smooth maximum at temperature T, and s the similarity:
 
@@ -63,7 +65,7 @@ SIMILARITY = "similarity"
 
 # the axes of gaps: along a row, and along a column
 ROWS, COLS = 0, 1
-COST, FREE = "cost", ("free_rows", "free_cols")  # of end gaps: all cost what others do; or those along one axis nothing
+COST, FREE = "cost", ("free_rows", "free_cols")  # end_gaps: they cost what others do; those along one axis cost nothing
 END_GAPS = (COST, "free", *FREE)
 # what a gap along the row that follows one along the column costs: 0 in the last row, LOWEST in all others
 LAST_TURN = "last_turn"

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
     type_name: str
     shape: tuple[int, ...] | None  # None: not an array
-    dtype: str = ""  # bare name: "float32"
+    dtype: str = ""  # bare name: "float32"; of another byte order, what an error says of it
     values: Callable[[], Sequence[Any]] | None = None  # gives them flat; None: traced, or on a device
 
 
@@ -55,7 +55,7 @@ def _type_name(argument: Any) -> str:
 
 
 class CannotDifferentiate(RuntimeError):
-    """A derivative is asked of a variant that does not have it; the text says which variants do."""
+    """A derivative or another transform is not supported here; the text names an alternative where there is one."""
 
 
 EXPORT_TEXT = (
@@ -65,14 +65,14 @@ EXPORT_TEXT = (
 
 
 def check_function(value: Any) -> None:
-    """Raise unless derivatives can be taken of it."""
+    """Raise TypeError unless it can be called."""
     if not callable(value):
         raise TypeError(f"function must be an alignment function or one with its signature, got {_type_name(value)}")
 
 
 BEST_GRADIENT_TEXT = (
-    "best_alignment is not differentiable; use marginals of the smooth function, or where matches are a target cut all "
-    "arguments off (jax.lax.stop_gradient, detach)"
+    "best_alignment is not differentiable; use marginals of the smooth function, or, where matches are a target, "
+    "detach all arguments (jax.lax.stop_gradient, Tensor.detach)"
 )
 
 
@@ -217,7 +217,7 @@ def check_parameter(
     if seen.shape not in allowed:
         shapes = " or ".join(map(str, sorted(allowed, key=len)))
         is_matrix = is_by_axis and seen.shape == similarity_shape
-        alone = "; a gap by position is neither by axis nor beside free end gaps" if is_matrix else ""
+        alone = "; gaps by position cannot be combined with gaps by axis or free end gaps" if is_matrix else ""
         raise ValueError(
             f"{name} must have shape {shapes} for {matrix} of shape {similarity_shape}, got {seen.shape}{alone}"
         )
@@ -271,7 +271,7 @@ def second_order_text(variant: str, usable: tuple[str, ...], has_auto: bool = Tr
     return f"{text} {_alternatives(usable, has_auto)}"
 
 
-# to be said where PyTorch refuses a third derivative, which that function takes to give a second one
+# of PyTorch's errors for third derivatives: that function differentiates three times to give a second derivative
 HVP_TEXT = "; instead of torch.autograd.functional.hvp use its vhp, or hessian_vector_product"
 
 

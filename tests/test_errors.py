@@ -96,7 +96,7 @@ def parameter_values(name: str) -> Errors:
 ENDS: Errors = {f"end must be one of 'any', 'match', got {value!r}": {"end": value} for value in ("both", None, True)}
 END_GAPS = "end_gaps must be one of 'cost', 'free', 'free_rows', 'free_cols', got "
 ENDS_OF_GAPS: Errors = {f"{END_GAPS}{value!r}": {"end_gaps": value} for value in ("rows", None)}
-NO_CELLS = "; a gap by position is neither by axis nor beside free end gaps"
+NO_CELLS = "; gaps by position cannot be combined with gaps by axis or free end gaps"
 BY_AXIS: Errors = {
     "gap must be one gap or a tuple (rows, cols) of two, got a tuple of 3": {"gap": (1.0, 2.0, 3.0)},
     f"gap[0] must have shape () for similarity of shape (4, 5), got (4, 5){NO_CELLS}": {"gap": (np.ones((4, 5)), -1.0)},

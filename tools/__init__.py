@@ -1,1 +1,1 @@
-"""Tools of developers; nothing imports them."""
+"""Tools of developers; neither the library nor the benchmark imports them."""

@@ -184,7 +184,7 @@ def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
 
 
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
-    """Say who is faster by what factors, and in how many of some comparisons nobody is, by what factor at most."""
+    """Say who is faster by what factors; in how many of some comparisons nobody is, and the largest factor in these."""
     if not comparisons_of_row:
         return "not yet recorded"
     factors: dict[str, list[float]] = {}
@@ -201,7 +201,7 @@ def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
         parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
     if unclear:
         count = f"{len(unclear)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
-        parts.append(f"no clear winner in {count}\n(measured within {factor_text(max(unclear))}×)")
+        parts.append(f"no clear winner in {count}\n(largest measured {factor_text(max(unclear))}×)")
     return "\n".join(parts)
 
 

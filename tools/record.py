@@ -34,7 +34,7 @@ RECORDS = {
     "cpu-processes": "processes --workers 6 --budget 1500",
     "cpu-processes-step": "processes --pass step --batch 352 --workers 6 --budget 900",
     "cpu-between": "between --pass score,marginals,hvp --variant wavefront,fused --workers 6 --budget 600",
-    # environments that docs/questions.md says how to make
+    # environments as docs/questions.md makes one
     "cpu-versions-jax": "versions --python jax=.venvs/jax-0.10/bin/python --python jax=.venvs/jax-0.11/bin/python "
     "--pass score,marginals,hvp --workers 8 --budget 900",
     "cpu-versions-torch": "versions --python torch=.venvs/torch-2.12/bin/python "
@@ -47,8 +47,6 @@ RECORDS = {
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",
     "cpu-stencil-ladder": "ladder --problem stencil --pass value,gradient",
     "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
-    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop "
-    "--pass gradient --workers 3 --compile-limit 600",
     "gpu-default": "speed --device cuda --workers 3",
     "gpu-graphs": "graphs --device cuda --workers 3 --pass score",
     "cpu-learning": "learning",

@@ -101,8 +101,8 @@ def prepare(
 ) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
-    Costs become similarities, and gaps that are free in the last row or column gaps by position. Without `mask` the
-    matrices outside lengths are left as they are, which may be NaN.
+    Costs become similarities, and gaps that are free in the last row or column become gaps by position. Without `mask`
+    the matrices outside lengths are left as they are, which may be NaN.
     """
     checks.check_alignment(see, similarity, lengths, parameters, recurrence.matrix)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)

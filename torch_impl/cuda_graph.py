@@ -71,8 +71,8 @@ def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any
     made = None
     try:
         made = Graph(function, tensors, reads)
-    except torch.OutOfMemoryError:
-        if not _graphs:
+    except RuntimeError as error:  # the driver's own is no OutOfMemoryError
+        if not _graphs or "out of memory" not in str(error).lower():
             raise
     if made is None:  # only now: the error keeps the first attempt's memory alive
         forget()

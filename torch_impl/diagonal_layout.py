@@ -22,7 +22,8 @@ from torch_impl.recurrences import Parameters, Tensor
 
 # how many numbers are processed at once: on a CPU they should stay in its cache
 IN_CACHE, IN_MEMORY = 100_000, 2**26
-# bytes of memory that are reused from call to call: gradients of 100 pairs of 100 x 150 with affine gaps use 73 MB
+# bytes of the largest block that is kept for later calls, two at most: gradients of 100 pairs of 100 x 150 with affine
+# gaps use 73 MB
 MOST_FREE = 2**27
 # neighbour -> the offsets of its row and column
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
@@ -33,8 +34,8 @@ class Layout(NamedTuple):
 
     i: Tensor  # (cells,)
     j: Tensor
-    order: Tensor  # (cells,): the place of each cell in the matrix
-    back: Tensor  # (area,): the cell of each place of the matrix; beyond rows x cols, one that does not exist
+    order: Tensor  # (cells,): the index in the matrix, row by row, of each packed cell
+    back: Tensor  # (area,): the packed index of each matrix element; beyond rows x cols, that of zeros after them
     sizes: list[int]  # cells of each anti-diagonal
     slots: int
     border: Tensor  # the slots outside the matrix

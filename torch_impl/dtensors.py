@@ -26,8 +26,8 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     """call(similarity, lengths, **others) of the pairs that each process holds, whose results become DTensors.
 
     similarity: a DTensor (*batch, rows, cols), of which each dimension of its mesh shards the batch or replicates it.
-    lengths, others: DTensors placed like it or replicated, or values other than tensors. Each is one of a function's
-    arguments: for each pair, or a number for all.
+    lengths, others: the other arguments of the call, of each pair or one for all: DTensors placed like similarity or
+    replicated, or values other than tensors.
 
     Returns a DTensor placed like similarity, or a tuple of such. Right to second order, where `call` is.
 

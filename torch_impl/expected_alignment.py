@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-With a variant that has operators for them, each is a single operator call: see `derivatives`.
+With `fused`, and with `wavefront` under torch.export, each is a single operator call: see `derivatives`.
 """
 
 import functools
@@ -161,8 +161,8 @@ def try_operators(
 ) -> Tensor | None:
     """The result of a pass function of `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
-    None if the function is no alignment of this package, if its variant has no operators here, or if the function
-    would reject an argument: the caller then calls the function, which raises its own error.
+    None if the function is no alignment of this package, if its variant is differentiated by autograd here, or if the
+    function would reject an argument: the caller then calls the function, which raises its own error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)

@@ -28,9 +28,6 @@ GRAPH_STEPS = 100
 # one compile for each number of points and dtype; 8, the default, are soon used up
 _DYNAMO = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
 
-# variant -> why it cannot run in this framework
-ABSENT: dict[str, str] = {}
-
 
 def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, variant: str = "compiled_loop") -> Tensor:
     """Fit y = a x + b by full-batch gradient descent on the mean squared error, from a = 1 and b = 0.
@@ -160,7 +157,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 def abilities(device: str) -> Abilities:
     """Return the variants that the benchmark may ask for."""
-    return Abilities(None, ABSENT)
+    return Abilities(None, {})
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:

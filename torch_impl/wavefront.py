@@ -1,7 +1,7 @@
 """The wavefront: anti-diagonals packed one after the other, the batch innermost, derivatives written by hand.
 
-Similarity and gaps are divided by the temperature T, so that the recurrence is computed at temperature 1 and every
-smooth maximum is a chain of log(e^a + e^b). With c the choices of a state h, and a dot for a tangent:
+Similarity and gaps are divided by the temperature T before `fill`, so that every smooth maximum is a chain of
+log(e^a + e^b). Here in the similarity's units, with c the choices of a state h, and a prime for a tangent:
 
     fill    h = smax(c)                                      the states, forward
     weigh   w = exp((c - h) / T)                             the weight of each choice; entropy = -sum w ln w

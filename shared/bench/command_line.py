@@ -137,12 +137,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")
     add("--input", metavar="globins|random|FILE", help="bundled proteins, random matrices, or a FASTA file")
     add("--matrix", metavar="NAME", help=f"substitution matrix of proteins (default {Settings.matrix})")
-    add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all pairs of the proteins)")
+    add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all of the proteins)")
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
     add("--memory", type=memory, metavar="SIZE", help="that the largest batch has to fit into, such as 2GB or 512MiB")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (default; in threads both) or float64")
-    add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
+    add("--seed", type=whole("seed", 0), metavar="N", help="of inputs and of the order of cases (default 0)")
 
     add = parser.add_argument_group("parameters of problems; see --list").add_argument
     every = {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}

@@ -78,11 +78,12 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
 
     passes = PASSES
     default_passes = ("score", "marginals")
-    rate = Rate("cells", "GCUPS", 1e9, "1 GCUPS is a billion cells per second; padding does not count.")
+    rate = Rate("cells", "GCUPS", 1e9)
     sizes = Sizes("ROWSxCOLS", "100x150", _GROWTH, "cells in a call", growth_form="BATCHxROWSxCOLS")
     loop_text = (
         "A step is an anti-diagonal of all pairs (cell_loop: a cell of all pairs; batch_loop: an anti-diagonal of one; "
-        "fused: none); cells are those of the layout, which has more than a matrix that is not square"
+        "fused: none); cells are those of the variant's skewed layout, which has more than a matrix that is not square "
+        "(cell_loop, fused: those of the matrix)"
     )
     has_auto = True
     takes = (*Problem.takes, "input", "matrix", "batch")

@@ -81,7 +81,7 @@ class LearnAlignment(Problem[FamilyInputs, None]):
         "epochs": Argument(Job().epochs, whole("epochs", 1), "steps or epochs of training, at most", "N"),
         "checkpoints": Argument("none", _folder, "folder to keep the trainings in", "FOLDER"),
     }
-    rate = Rate("pairs in an epoch of all families", "steps/s", 1.0, "A step is that of a batch of pairs.")
+    rate = Rate("pairs in an epoch of all families", "steps/s", 1.0)
     sizes = Sizes("as the families have it", "", (), "residues")
     takes = ()
     has_auto = True

@@ -80,7 +80,7 @@ class LinearRegression(Problem[Points, Fitted]):
         "epochs": Argument(10_000, whole("epochs", 1), "steps of the training loop", "N"),
         "learning_rate": Argument(1e-2, real("learning-rate", positive=True), "length of a step down", "R"),
     }
-    rate = Rate("steps", "steps/s", 1.0, "A step is one epoch: the gradient over all points, and the update.")
+    rate = Rate("steps", "steps/s", 1.0)
     sizes = Sizes("POINTS", "1000", tuple((10**n,) for n in range(2, 7)), "points")
     loop_text = "A step is an epoch, a cell a point in it"
 

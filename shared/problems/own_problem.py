@@ -106,7 +106,7 @@ class OwnProblem(Problem[OwnInputs, Known]):
         "gradient": "the sum of what it returns times random numbers, differentiated by every floating-point input",
     }
     arguments = {}  # noqa: RUF012
-    rate = Rate("call", "calls/s", 1.0, "A call of the function, or of its gradient.")
+    rate = Rate("call", "calls/s", 1.0)
     sizes = Sizes("as inputs(seed) makes it", "", (), "calls")
     takes = ()
     without_reference = ("gradient",)

@@ -79,7 +79,6 @@ class Rate(NamedTuple):
     work: str  # "cells"
     unit: str  # "GCUPS"
     per: float  # of the work in a unit
-    meaning: str  # "1 GCUPS is a billion cells per second."
 
     def text(self, per_second: float) -> str:
         """Format a rate in the unit, without the unit's name."""

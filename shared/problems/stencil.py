@@ -85,7 +85,7 @@ class Stencil(Problem[Weights, Known]):
     }
     default_passes = ("value", "gradient")
     arguments = {}  # noqa: RUF012
-    rate = Rate("cells", "Mcells/s", 1e6, "1 Mcells/s is a million cells per second.")
+    rate = Rate("cells", "Mcells/s", 1e6)
     sizes = Sizes("HEIGHTxWIDTH", "64x32", _GROWTH, "cells in a call")
     loop_text = "A step is a column; in cell_loop a cell"
 

@@ -213,7 +213,7 @@ def _pairs(
     arrays = {name: value for name, value in parameters.items() if not isinstance(value, (str, bool))}
     by_position = names_by_position(function_name, parameters)
     if by_position and each_axis(function_name, parameters, parameters)[1] != by_position:
-        raise ValueError("a gap by position is neither by axis nor beside free end gaps")
+        raise ValueError("gaps by position cannot be combined with gaps by axis or free end gaps")
     for name in by_position:
         check_parameter(name, see_host(np.asarray(parameters[name])), np.shape(similarity))
     columns = {

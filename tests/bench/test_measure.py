@@ -411,7 +411,7 @@ def test_every_page_says_once_that_the_code_has_changed_since(tmp_path: Path):
     made = record(*(steady(case(name, variant), 0.25) for name in ("jax", "torch") for variant in ("vmap", "fused")))
     path, line = (
         tmp_path / "recorded.json",
-        "Measured before the code of this project for JAX (vmap) and PyTorch changed.",
+        "Measured before this project's code for JAX (vmap) and for PyTorch changed.",
     )
 
     def told() -> list[int]:

@@ -22,7 +22,7 @@ def exact_pairs(
     pass_name: str = "marginals",
     **parameters: Any,
 ) -> Tensor:
-    """Tell which pairs `fused` computes by its exact kernels, which take longer, in PyTorch as in JAX.
+    """Tell which pairs `fused` computes on a GPU with an exponent per cell, which takes longer, in PyTorch as in JAX.
 
     Their results are as accurate as the others. The call takes as long as the pass, so use it on a few batches only.
     (On a CPU, `shared.kernels.cpp.exact_pairs()` counts such pairs.)

@@ -33,10 +33,10 @@ from shared.kernels.triton.programs import (
 )
 from torch_impl.derivatives import Derivatives, register_vmap
 from torch_impl.kernels import without_gradient
+from torch_impl.kernels.cpp_binding import DTYPE_NAMES
 
 Tensor = torch.Tensor
 
-_DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 # overrides the choice of the layout, for tests
 forced_layout: Layout | None = None
 
@@ -137,7 +137,7 @@ def forget_compiled() -> None:
 
 def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Tensor:
     """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
-    program = exponentials_program(_DTYPES[values.dtype], len(values), rounds, each)
+    program = exponentials_program(DTYPE_NAMES[values.dtype], len(values), rounds, each)
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
     with _on(values):
@@ -168,7 +168,7 @@ def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[A
     matrices = [inputs[name] for name in ("similarity", "t_similarity") if name in inputs]
     strides = tuple(stride for matrix in matrices for stride in matrix.stride()[:2])
     similarity = matrices[0]
-    return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
+    return DTYPE_NAMES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
 
 
 def _program(made: Callable[..., Program], call: Call, inputs: dict[str, Tensor], *options: bool) -> Program:

@@ -30,7 +30,7 @@ FIRST_ROW = " / ".join(WRITTEN_FIRST.values())
 HOW_WRITTEN = {FIRST_ROW: "what you would write first", "vmap": "the same loop, compiled",
                "wavefront": "tuned framework code", "fused": "one native kernel"}  # fmt: skip
 # a difference below this factor is none in practice where both frameworks call the same kernel
-_PRACTICAL = 1.1
+_PRACTICAL, _NEGLIGIBLE = 1.1, "no practical difference"
 
 
 class Comparison(NamedTuple):
@@ -49,11 +49,22 @@ class Comparison(NamedTuple):
         """Short, for a table cell. Further lines have the interval, or the time where there is nothing to compare."""
         if not self.results:
             return NOTHING
-        names = [FRAMEWORKS[result.case.framework] for result in self.results]
+        names = self._names
         if self.ratio is None:
             (other,) = set(FRAMEWORKS.values()) - {*names}
             return f"{names[0]} {duration(self.time(self.results[0]).value)}\n({other} {NOTHING})"
-        return cell(names, self.ratio, "no practical difference" if self.is_negligible else "")
+        return cell(names, self.ratio, _NEGLIGIBLE if self.is_negligible else "")
+
+    @property
+    def outcome(self) -> str:
+        """The faster framework, or in words that there is none; "" where there is nothing to compare."""
+        if self.ratio is None:
+            return ""
+        return _NEGLIGIBLE if self.is_negligible else outcome_text(self.ratio, self._names, "no clear winner")
+
+    @property
+    def _names(self) -> list[str]:
+        return [FRAMEWORKS[result.case.framework] for result in self.results]
 
     @property
     def is_negligible(self) -> bool:
@@ -71,7 +82,7 @@ class Comparison(NamedTuple):
                  for r in self.results]  # fmt: skip
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        no_difference = ", no practical difference" if self.is_negligible and self.ratio.outcome == "different" else ""
+        no_difference = f", {_NEGLIGIBLE}" if self.is_negligible and self.ratio.outcome == "different" else ""
         return f"{in_words(names, self.ratio)}{no_difference}."
 
 

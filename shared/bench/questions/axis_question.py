@@ -180,13 +180,9 @@ def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator
     """Say which framework is faster at each point, and where that changes."""
     kinds: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
-        by_point: list[tuple[str, str]] = []
-        for point, comparison in ((point, row.comparison(point)) for point in points):
-            if comparison.ratio:
-                names = [FRAMEWORKS[result.case.framework] for result in comparison.results]
-                by_point.append((point, outcome_text(comparison.ratio, names, "no clear winner")))
+        by_point = [(point, outcome) for point in points if (outcome := row.comparison(point).outcome)]
         groups = groupby(by_point, key=lambda each: each[1])
-        phrases = [f"{winner} {' and '.join(point for point, _ in group)}" for winner, group in groups]
+        phrases = [f"{winner} ({' and '.join(point for point, _ in group)})" for winner, group in groups]
         if phrases:
             throughout = by_point[0][1] + " throughout" * (len(by_point) > 1)
             kind = throughout if len(phrases) == 1 else ", ".join(phrases)

@@ -41,7 +41,7 @@ class Question(ABC):
     only_random = False  # whether it takes --input random alone
     only_passes: tuple[str, ...] = ()  # none: every pass
     which_passes = slice(None)  # of a problem's default passes, those of this question
-    # those options that this question takes, of the ones that only some questions take
+    # which of the options that only some questions have
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
     takes_every_alignment = False  # measures all alignments, unless the user names a problem

@@ -1,5 +1,5 @@
-"""Which framework is faster per call, and for how much code of your own? What does the first call cost, and when does
-it pay?
+"""Which framework is faster per call, and for how much code of your own? What does the first call cost, and from which
+call on is a framework faster with it included?
 
 Every case is called with empty caches and on a new shape, then timed by fresh processes in rounds, in which the two
 frameworks take turns.
@@ -40,7 +40,7 @@ class Speed(Question):
     """The default question."""
 
     name = "speed"
-    asks = "which framework is faster per call, for how much code; what does the first call cost, when does it pay"
+    asks = "which framework is faster per call, for how much code, and from which call on with the first call included"
     tries_new_shape = True
 
     def contenders(self, record: Record) -> set[Case]:
@@ -117,8 +117,8 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     if FIRST_ROW in by_wall:
         below.append(
             f"{HOW_WRITTEN[FIRST_ROW].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in "
-            "PyTorch a Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan "
-            "operator, which is private and right to first order only."
+            "PyTorch a Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch a loop of its "
+            "private scan operator, which is right to first order only."
         )
     elif WRITTEN_FIRST["torch"] in problem_of(record.settings.problem).variant_names:
         below.append(f"{HOW_WRITTEN[FIRST_ROW].capitalize()}, {FIRST_ROW}, was not measured.")

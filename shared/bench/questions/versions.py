@@ -10,12 +10,13 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.estimates import Estimate, mean_over_processes
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.record import Record, Result
+from shared.bench.report.case_table import CACHES_EMPTY, CACHES_WARM
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.run.interpreters import every_version
 from shared.bench.run.plan import WorkerStart
 from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
-_FIRST_CALLS = ("first call,\ncaches empty", "first call,\ncaches warm", "first\nnew shape")
+_FIRST_CALLS = (CACHES_EMPTY, CACHES_WARM, "first\nnew shape")
 
 
 class Versions(AxisQuestion):

@@ -1,4 +1,4 @@
-"""The schedule: the order in which cases are timed, calls per block, and rounds per time. Nothing here runs.
+"""The schedule: the order in which cases are timed, calls per block, and rounds per time: pure functions.
 
 Cases that differ only in framework, label or compilation are adjacent; their order alternates between rounds (A B,
 B A), so that neither has the better position. The order of such groups is shuffled by the seed.

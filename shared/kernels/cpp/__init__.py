@@ -1,11 +1,10 @@
 """The native kernels: C++ behind a plain C interface (alignment.h), compiled on first use by the user's own compiler.
 
-Importing this compiles nothing. Two environment variables:
+Importing this compiles nothing. Environment variables:
 
     ALIGNMENT_NATIVE=0        turns the native kernels off, for machines where nothing should be compiled
     ALIGNMENT_CACHE=folder    caches the compiled libraries, instead of the user's cache folder
-
-and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
+    CXX=command               the compiler, instead of the first of c++, g++, clang++ on the PATH
 """
 
 from shared.kernels.cpp.build import Absent, Target, cache_folder, cache_is_usable, compiled

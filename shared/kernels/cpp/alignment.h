@@ -104,8 +104,9 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
    x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Ties are
    broken from the end backwards: the end in the first row, there in the first column; in each cell first a start,
    then the diagonal, the left, the cell above; of the states A, R and D the first. Without an alignment the score
-   is 0, of a global pair -inf, of ALIGNMENT_SOFT_DTW inf. Nothing matches then, nor where the score is NaN. While it works, a cell takes 2 bits,
-   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; vectors of fewer than 8 lanes take as many as 8 lanes. */
+   is 0, of a global pair -inf, of ALIGNMENT_SOFT_DTW inf. Nothing matches then, nor where the score is NaN.
+   While it works, a cell takes 2 bits, with an affine gap 6, or 7 without ALIGNMENT_RESTRICT_TURNS or with gaps that are
+   free along rows; vectors of fewer than 8 lanes take as many as 8 lanes. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
 /* How many pairs this library has computed with an exponent per cell in calls that could use block exponents (only

@@ -1,5 +1,5 @@
-/* Best alignments: sweeps forwards over the matrices, which leave the bits of their cells, and the way back through
-   these. The layouts are those of sweep.h, but a sweep with rows in the lanes has up to two vectors of rows, the second
+/* Best alignments: sweeps forwards over the matrices, which store a few bits for each cell that tell which choice was
+   the maximum, and the traceback through these. The layouts are those of sweep.h, but a sweep with rows in the lanes has up to two vectors of rows, the second
    LANES steps behind the first: while one waits for its last step, the other works. */
 
 #ifndef BEST_H
@@ -146,17 +146,18 @@ class CellBits {
  public:
   /* How many vectors of rows the sweep from `row` on has. */
   static int vectors_from(Int row, Int rows) { return L::rows_in_lanes && rows - row > LANES ? ROW_VECTORS : 1; }
-  static constexpr Int ROWS = L::rows_in_lanes ? ROW_VECTORS * LANES : 1;  // of a sweep, but perhaps the last
+  // of the matrix in each sweep; the last may have fewer
+  static constexpr Int SWEEP_ROWS = L::rows_in_lanes ? ROW_VECTORS * LANES : 1;
 
   CellBits(Int rows, Int cols)
-      : rows_(rows), steps_(cols + ROWS - 1), stride_(int64_t(steps_) * bits * (L::rows_in_lanes ? ROW_VECTORS : 1)),
-        memory_((size_t(stride_) * size_t((rows + ROWS - 1) / ROWS) * sizeof(LaneBits) + sizeof(Vec) - 1) / sizeof(Vec)) {}
+      : rows_(rows), steps_(cols + SWEEP_ROWS - 1), stride_(int64_t(steps_) * bits * (L::rows_in_lanes ? ROW_VECTORS : 1)),
+        memory_((size_t(stride_) * size_t((rows + SWEEP_ROWS - 1) / SWEEP_ROWS) * sizeof(LaneBits) + sizeof(Vec) - 1) / sizeof(Vec)) {}
 
-  LaneBits *of_sweep(Int row) const { return reinterpret_cast<LaneBits *>(memory_.data()) + row / ROWS * stride_; }
+  LaneBits *of_sweep(Int row) const { return reinterpret_cast<LaneBits *>(memory_.data()) + row / SWEEP_ROWS * stride_; }
 
   /* Bit k of a cell of the pair in this lane, or of the only pair. */
   INLINE bool at(const Place &place, int k, int lane) const {
-    const Int row = Int(place.row), within = row % ROWS;
+    const Int row = Int(place.row), within = row % SWEEP_ROWS;
     const LaneBits *own = of_sweep(row);
     if constexpr (L::rows_in_lanes) {
       const int vectors = vectors_from(row - within, rows_);
@@ -261,7 +262,7 @@ class BestTask {
       }
     }
     ends_ = {splat(NEVER), Mask{}, Mask{}};
-    for (Int i = 0; i < rows_; i += CellBits<Cells::bits, L>::ROWS) {
+    for (Int i = 0; i < rows_; i += CellBits<Cells::bits, L>::SWEEP_ROWS) {
       if constexpr (L::rows_in_lanes) {
         if (bits.vectors_from(i, rows_) == ROW_VECTORS) {
           sweep<ROW_VECTORS>(i, row, bits.of_sweep(i), staged_memory.data(), staged);

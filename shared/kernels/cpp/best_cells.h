@@ -1,4 +1,4 @@
-/* The recurrences with maxima in place of the smooth ones, for a vector of cells, and the way back from an end.
+/* The recurrences with maxima in place of the smooth ones, for a vector of cells, and the traceback from an end.
 
    A cell leaves bits that say which choice each maximum is; of equal ones it is the first in this order: start, from the
    diagonal, from the left, from above; of the states A, R and D the first. Every number is computed in one way wherever
@@ -20,7 +20,7 @@ struct StepCosts {
   Vec open[2], extend[2], turn[2];
 };
 
-/* Where the way back has come to. */
+/* The current cell of the traceback. */
 struct Place {
   int64_t row, col;
 };

@@ -89,7 +89,7 @@ class BackwardStrip {
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
   TileSums &sums;
-  Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, none: nobody needs them
+  Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, null: not asked for
   Vec least_step{}, peak{}, largest_share{};  // of the current band
   Vec largest_loss{};  // bits, with gaps that vary: the share that a column's largest state would have if B were 1
 

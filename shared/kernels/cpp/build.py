@@ -34,7 +34,7 @@ FOLDER = "jax-torch-alignment"
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
-# of them reads errno, at floating-point flags or at the sign of a zero.
+# of them reads errno, floating-point exception flags or the sign of a zero.
 FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 LINK_FLAGS = {"library": ("-shared",), "program": (), "object": ("-r", "-nostdlib")}
 # a hung compiler is no better than none

@@ -149,12 +149,12 @@ def why_absent() -> str | None:
 
 
 def why_unusable() -> str | None:
-    """Return why_absent's result after a quick try of the compiler, once, if none of these kernels is cached."""
+    """Return why_absent's result, once after a quick try of the compiler if no library of gaps as numbers is cached."""
     reason = why_absent()
     if reason or _loaded:
         return reason
     try:
-        check_compiler(*(target(dtype, kind, (name,)) for dtype, kind, _ in _kernels for name in PASSES))
+        check_compiler(*{target(dtype, kind, (name,)) for dtype, kind, _ in _kernels for name in PASSES})
     except Absent as error:
         _failures["compiler"] = str(error)
     return why_absent()

@@ -1,8 +1,8 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
-   alignment needs a table here, a kind in alignment.h and run.h, and what strip.h and best_cells.h know of the
-   recurrences; tests/test_parity.py checks its results against shared/reference. Source of the recurrences: Petti et
+   alignment needs a table here, a kind in alignment.h, run.h and library.py, its border in sweep.h and its best
+   alignment in best_cells.h (docs/contributing.md). Source of the recurrences: Petti et
    al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H
@@ -13,7 +13,8 @@
 namespace alignment {
 
 enum class From { start, diagonal, left, up };           // which cell a choice comes from
-// what it adds; `match` is the similarity of the cell, the last two are of gaps along the column, where these differ
+// what it adds: the similarity, or a gap. turn: into a gap along the column from one along the row; back: the reverse;
+// the last two: gaps along the column, where these have costs of their own
 enum class Cost { none, match, open, extend, turn, back, open_down, extend_down };
 enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
 
@@ -115,7 +116,8 @@ struct SoftDtw {
 template <class Kind>
 constexpr bool IS_COST = std::is_same_v<Kind, SoftDtw>;
 
-/* Whether there are kernels with block exponents. A float's range is too small for costs of soft_dtw. */
+/* Whether there are kernels with block exponents: not for gaps by axis; a float's range is too small for costs of
+   soft_dtw; nobody has proved them for gaps by position of a global affine alignment. */
 template <class Kind>
 constexpr bool HAS_BLOCKS = !AXES && !(IS_COST<Kind> && (POSITIONS || sizeof(REAL) == 4)) &&
                             !(POSITIONS && std::is_same_v<Kind, GlobalAffine>);

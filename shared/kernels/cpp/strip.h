@@ -132,7 +132,7 @@ struct Kept {
   static constexpr int across = 2, down = 3;       // states of gaps; a single state is `across`
   static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // weights of gaps by position
   // with gaps by position, the weight that came into the cell by a gap: 0 open along the row, 1 open down the column,
-  // // 2 and 3 likewise extend; with a single state one number, their sum
+  // 2 and 3 likewise extend; with a single state one number, their sum
   static constexpr int stepped = gap + GAPS<Kind>, steps = pass != Pass::gradients ? 0 : ONE_STATE<Kind> ? 1 : 4;
   static constexpr int size = POSITIONS                                   ? stepped + steps
                               : pass == Pass::tangents                    ? 4

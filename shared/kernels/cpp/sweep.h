@@ -155,7 +155,7 @@ struct Piece {
   }
 };
 
-/* Steps from the first one of a block on, between 0 and LANES. */
+/* Numbers of steps, counted from the first of a block, clamped to 0 … LANES. */
 INLINE Mask in_block(Mask step) {
   step = step > 0 ? step : Mask{};
   return step < LANES ? step : splat_int(LANES);

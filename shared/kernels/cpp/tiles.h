@@ -88,7 +88,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     for (double &cost : bits) cost = 0;  // each band finds out
   }
   weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
-  // a match that counts as 0 is replaced by two gaps, which are as cheap as those beside it only then
+  // a match that counts as 0 must be negligible beside two gaps around it: the proof needs open <= extend
   if (!Kind::local && Kind::states > 1 && p.open[ROWS] > p.extend[ROWS]) return false;
   if (!held) return false;
   weights.inverse_t = splat(Real(1 / p.temperature));
@@ -147,7 +147,8 @@ class Tiles {
     rows_ = Int(size_.rows);
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
     strips_ = strips_of(size_.cols);
-    // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
+    // Strips end in the order in which they begin, at most `threads` at a time: when strip k begins, strip k - threads
+    // has ended, so threads + 1 borders are enough.
     border_slots_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_weights<Kind>(weights_, job_, p_);
@@ -303,7 +304,7 @@ class Tiles {
     strip_states_ = shared.take<StripState>(strips_);
     for (Int strip = 0; strip < strips_; ++strip) new (strip_states_ + strip) StripState;
     if constexpr (has_border) {
-      follow_left_border();
+      fill_left_border();
       strip_states_[0].down = rows_;
     }
     if constexpr (IS_COST<Kind>) {
@@ -423,7 +424,7 @@ class Tiles {
   }
 
   /* The column to the left of a global alignment. */
-  void follow_left_border() const {
+  void fill_left_border() const {
     const Border border = down_border(0);
     const BorderGaps all_gaps = border_gaps();
     for (Int i = 0; i <= rows_; i += LANES) {
