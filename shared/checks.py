@@ -272,7 +272,7 @@ def second_order_text(variant: str, usable: tuple[str, ...], has_auto: bool = Tr
 
 
 # of PyTorch's errors for third derivatives: that function differentiates three times to give a second derivative
-HVP_TEXT = "; instead of torch.autograd.functional.hvp use its vhp, or hessian_vector_product"
+HVP_TEXT = "; for torch.autograd.functional.hvp, which takes three, its vhp or hessian_vector_product"
 
 
 def third_order_text(variant: str, usable: tuple[str, ...]) -> str:

@@ -312,9 +312,6 @@ def test_auto_is_the_last_rung(framework, problem):
         assert len(nodes(captured("auto", ROWS, COLS), "fused_score.default")) == 1
 
 
-# no rung quietly calls another
-
-
 def explode(*_: Any, **__: Any) -> Any:
     raise AssertionError("a rung called another")
 

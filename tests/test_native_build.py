@@ -296,3 +296,13 @@ def test_a_compiler_is_not_tried_where_the_cache_has_what_it_would_make(source, 
     building.check_compiler(target(source, 5), target(source))
     with pytest.raises(cpp.Absent, match="it does not work"):
         building.check_compiler(target(source, 5))
+
+
+def test_a_library_is_taken_where_there_is_no_compiler_any_more(source, monkeypatch):
+    made = cpp.compiled(target(source))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    building.check_compiler(target(source))
+    assert cpp.compiled(target(source)) == made
+    with pytest.raises(cpp.Absent, match="no C\\+\\+ compiler"):
+        cpp.compiled(target(source, 5))

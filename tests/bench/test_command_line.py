@@ -249,7 +249,7 @@ def test_a_run_of_another_machine_code_or_input_is_not_resumed(recorded: Path, m
     done = run_here("--resume", str(recorded))
     assert done.code == 2 and not done.out
     assert done.err[-1].startswith("compare.py: error: cannot resume: cpu was Abacus 9, is ")
-    assert done.err[-1].endswith("; Measured before this project's code for JAX changed.; the input batch differs")
+    assert done.err[-1].endswith("; Measured before the project code for JAX changed.; the input batch differs")
     assert recorded.read_bytes() == before
 
 

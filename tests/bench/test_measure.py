@@ -409,10 +409,7 @@ def test_what_is_computed_changes_the_hash_and_names_and_formatting_do_not(
 
 def test_every_page_says_once_that_the_code_has_changed_since(tmp_path: Path):
     made = record(*(steady(case(name, variant), 0.25) for name in ("jax", "torch") for variant in ("vmap", "fused")))
-    path, line = (
-        tmp_path / "recorded.json",
-        "Measured before this project's code for JAX (vmap) and for PyTorch changed.",
-    )
+    path, line = tmp_path / "recorded.json", "Measured before the project code for JAX (vmap) and for PyTorch changed."
 
     def told() -> list[int]:
         made.write(path)

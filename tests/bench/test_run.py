@@ -194,8 +194,6 @@ def test_a_case_that_needs_more_memory_than_a_worker_may_take_is_not_tried():
         assert memory_exceeded(made, other, {"jax": 1}) is None
 
 
-# which cases each fresh process times
-
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
 OTHER, OTHERS_SLOW = case("torch", "fused"), case("torch", "wavefront")
 TIMED = [FAST, SLOW, FAR_SLOWER, OTHER, OTHERS_SLOW]
@@ -285,8 +283,6 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     (note,) = made.notes
     assert note.startswith("the budget of 300 s had no room for ") and "takes 40 s" in note
 
-
-# fresh processes of questions that measure in their own way
 
 BOTH = [case("jax", "vmap"), case("torch", "vmap")]
 

@@ -42,7 +42,7 @@ def warnings(record: Record) -> list[str]:
         names = [variant for variant, value in old.items() if code_hash(framework, variant, *where) != value]
         which = f" ({', '.join(names)})" if len(names) < len(old) else ""
         changed += [f"{FRAMEWORKS[framework]}{which}"] if names else []
-    return [f"Measured before this project's code for {' and for '.join(changed)} changed."] if changed else []
+    return [f"Measured before the project code for {' and for '.join(changed)} changed."] if changed else []
 
 
 @functools.cache

@@ -90,6 +90,8 @@ class Run:
                 missing[framework] = error
         if not workers or any(error.device_problem for error in missing.values()):
             raise CannotMeasure("\n".join(map(str, missing.values())))
+        for framework, error in missing.items():
+            self.progress.say(f"{FRAMEWORKS[framework]} is not measured: {error}")
         return workers, {framework: str(error) for framework, error in missing.items()}
 
     def start_workers(self, cases: Iterable[Case]) -> None:

@@ -1,7 +1,8 @@
 """Compiles C++ into a shared library for this machine's CPU, once: libraries are cached in the user's cache folder.
 
-A library's file name holds a hash of all that it was made from (sources, flags, compiler, CPU). It gets this name only
-when it is complete, by renaming, so a build that was killed leaves nothing that could be mistaken for a result.
+A library's file name holds a hash of what it was made from (sources, flags, CPU), and one of the compiler. It gets this
+name only when it is complete, by renaming, so a build that was killed leaves nothing that could be mistaken for a
+result. Where there is no compiler, as in a container image that was built with one, that of any compiler is taken.
 Processes that need the same library at the same time wait for one of them by a file lock. A library that cannot be
 loaded is compiled again.
 """
@@ -63,7 +64,12 @@ class Target(NamedTuple):
 
 def compiled(target: Target) -> Path:
     """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
-    compiler = find_compiler()
+    try:
+        compiler = find_compiler()
+    except Absent:
+        if path := _by_any_compiler(target):
+            return path
+        raise
     name = _file_name(target, compiler)
     reasons: list[str] = []
     for folder in (cache_folder(), _temporary_folder()):
@@ -103,12 +109,17 @@ def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -
     return path
 
 
+def _by_any_compiler(target: Target) -> Path | None:
+    """A cached library of these sources for this CPU."""
+    return next(cache_folder().glob(_file_name(target)), None)
+
+
 def why_no_compiler() -> str | None:
-    """None if there seems to be a compiler; else the reason, in one line. Runs nothing."""
+    """None if there seems to be a compiler, or what one has made; else the reason, in one line. Runs nothing."""
     try:
         find_compiler()
     except Absent as reason:
-        return str(reason)
+        return None if any(cache_folder().glob("alignment-*.so")) else str(reason)
     return None
 
 
@@ -138,7 +149,12 @@ def check_compiler(*targets: Target) -> None:
 
     That takes milliseconds, where a build takes seconds.
     """
-    compiler, folder = find_compiler(), cache_folder()
+    try:
+        compiler, folder = find_compiler(), cache_folder()
+    except Absent:
+        if any(map(_by_any_compiler, targets)):
+            return
+        raise
     if not any(os.path.exists(folder / _file_name(target, compiler)) for target in targets):
         reason = _why_not_working(compiler)
         if reason:
@@ -198,12 +214,14 @@ def _temporary_folder() -> Path:
     return Path(tempfile.gettempdir(), f"{FOLDER}-{os.getuid()}")
 
 
-def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
-    """The name of a target's file, with a hash of everything that determines the compiler's output."""
+def _file_name(target: Target, compiler: tuple[str, ...] = ()) -> str:
+    """The name of a target's file, with hashes of everything that determines the compiler's output.
+
+    Without a compiler a pattern that fits the files of all.
+    """
     digest = hashlib.sha256()
     flags = (*FLAGS, *LINK_FLAGS[target.makes], *FLOATING_POINT_FLAGS, *target.flags)
-    objects = (_file_name(object_, compiler) for object_ in target.objects)
-    for text in (*flags, *objects, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
+    for text in (*flags, *map(_file_name, target.objects), _cpu()):
         digest.update(os.fsencode(text) + b"\0")  # a path need not be UTF-8
     for file in (*target.sources, *target.headers):
         try:
@@ -211,7 +229,11 @@ def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
         except OSError as error:
             raise Absent(f"a source is missing: {error}") from error
         digest.update(os.fsencode(f"{file.name} {len(content)}\0") + content)
-    return f"{target.name}-{digest.hexdigest()[:20]}{'.o' if target.makes == 'object' else '.so'}"
+    made_by = hashlib.sha256()
+    for text in (*compiler, os.path.realpath(compiler[0]), _version(compiler)) if compiler else ():
+        made_by.update(os.fsencode(text) + b"\0")
+    which = made_by.hexdigest()[:8] if compiler else "*"
+    return f"{target.name}-{digest.hexdigest()[:20]}.{which}{'.o' if target.makes == 'object' else '.so'}"
 
 
 @cache
