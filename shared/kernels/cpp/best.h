@@ -1,6 +1,7 @@
-/* Best alignments: sweeps forwards over the matrices, which store a few bits for each cell that tell which choice was
-   the maximum, and the traceback through these. The layouts are those of sweep.h, but a sweep with rows in the lanes has up to two vectors of rows, the second
-   LANES steps behind the first: while one waits for its last step, the other works. */
+/* Best alignments: sweeps forwards over the matrices, which store a few bits for each cell that tell which choice
+   was the maximum, and the traceback through these. The layouts are those of sweep.h, but a sweep with rows in the
+   lanes has up to two vectors of rows, the second LANES steps behind the first: while one waits for its last step, the
+   other works. */
 
 #ifndef BEST_H
 #define BEST_H
@@ -151,7 +152,8 @@ class CellBits {
 
   CellBits(Int rows, Int cols)
       : rows_(rows), steps_(cols + SWEEP_ROWS - 1), stride_(int64_t(steps_) * bits * (L::rows_in_lanes ? ROW_VECTORS : 1)),
-        memory_((size_t(stride_) * size_t((rows + SWEEP_ROWS - 1) / SWEEP_ROWS) * sizeof(LaneBits) + sizeof(Vec) - 1) / sizeof(Vec)) {}
+        memory_((size_t(stride_) * size_t((rows + SWEEP_ROWS - 1) / SWEEP_ROWS) * sizeof(LaneBits) + sizeof(Vec) - 1) /
+                sizeof(Vec)) {}
 
   LaneBits *of_sweep(Int row) const { return reinterpret_cast<LaneBits *>(memory_.data()) + row / SWEEP_ROWS * stride_; }
 
