@@ -92,6 +92,7 @@ OWN_VARIANTS = (
     Variant("eager", "as written, called without a compiler: PyTorch only"),
     Variant("compiled", "the whole function under jax.jit or torch.compile"),
 )
+OWN_WRITTEN_FIRST = {"jax": "compiled", "torch": "eager"}
 
 # the rungs are the same for every alignment
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {

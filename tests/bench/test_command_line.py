@@ -164,9 +164,6 @@ def test_the_list_shows_all_names_each_framework_s_choice_and_what_it_lacks(monk
     assert lines[-8:] == ["JAX 1.2.3: auto picks fused", *lacks, "PyTorch 1.2.3: auto picks fused", *lacks]
 
 
-# the settings that come out
-
-
 def test_defaults_are_those_of_the_settings_and_of_each_question(settings_of: Callable[..., Settings]):
     assert settings_of() == settings_of("speed") == Settings(threads=len(usable_cores()))
     ladder, growth = settings_of("ladder"), settings_of("growth", "--sizes", "6x7, 8X9,6x7")
@@ -195,9 +192,6 @@ def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settin
         question = problem.question or "speed"
         assert settings_of(question, "--problem", name, *words).arguments == typed
         assert settings_of(question, "--problem", name).arguments == {}
-
-
-# recorded runs
 
 
 def test_a_record_of_a_users_file_is_shown_without_the_file():
@@ -383,9 +377,6 @@ def test_reports_that_cannot_be_made_or_written_are_told_and_cost_no_other(
     for name in ("run.json", "page.md"):
         problems.add(f"compare.py: error: cannot write to/{name}: No such file or directory")
     assert done.code == 2 and problems <= {*done.err} and VERDICT in done.out.splitlines()
-
-
-# all questions
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from shared.bench.units import (
     rough_text,
 )
 from shared.problems import problem_of
-from shared.variants import SAME_CODE, WRITTEN_FIRST
+from shared.variants import OWN_WRITTEN_FIRST, SAME_CODE, WRITTEN_FIRST
 
 # below a table whose cells are those of `cell`
 READING = (
@@ -25,9 +25,10 @@ READING = (
     f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, they differ by less than the factor in brackets'
 )
 
-# the row of what one would write first; and, in words, the variants that a user would choose
-FIRST_ROW = " / ".join(WRITTEN_FIRST.values())
-HOW_WRITTEN = {FIRST_ROW: "what you would write first", "vmap": "the same loop, compiled",
+# rows of what one would write first, and their variants; and, in words, the variants that a user would choose
+FIRST_ROWS = {" / ".join(variants.values()): variants for variants in (WRITTEN_FIRST, OWN_WRITTEN_FIRST)}
+FIRST_ROW, _ = FIRST_ROWS
+HOW_WRITTEN = {**dict.fromkeys(FIRST_ROWS, "what you would write first"), "vmap": "the same loop, compiled",
                "wavefront": "tuned framework code", "fused": "one native kernel"}  # fmt: skip
 # a difference below this factor is none in practice where both frameworks call the same kernel
 _PRACTICAL, _NEGLIGIBLE = 1.1, "no practical difference"
@@ -174,10 +175,11 @@ def comparisons(record: Record, input_name: str, on_device: bool = False) -> dic
     the row of what one would write first has another variant in each framework, and both names."""
     rows = {name: dict.fromkeys(FRAMEWORKS, name) for name in problem_of(record.settings.problem).variant_names}
     measured = {(r.case.framework, r.case.variant) for r in record.results if r.case.input == input_name}
-    if measured >= {*WRITTEN_FIRST.items()}:
-        if ("jax", WRITTEN_FIRST["torch"]) not in measured:
-            del rows[WRITTEN_FIRST["torch"]]
-        rows = {FIRST_ROW: WRITTEN_FIRST, **rows}
+    for name, variants in FIRST_ROWS.items():
+        if measured >= {*variants.items()}:
+            if ("jax", variants["torch"]) not in measured:
+                del rows[variants["torch"]]
+            rows = {name: variants, **rows}
     of_pass = {name: record.results_of(name, input_name) for name in record.settings.passes}
     compared_passes = {
         row: {name: compare((r for r in results if variants[r.case.framework] == r.case.variant), on_device)

@@ -11,6 +11,7 @@ from itertools import product
 
 from shared.bench.analysis.verdict import (
     FIRST_ROW,
+    FIRST_ROWS,
     HOW_WRITTEN,
     READING,
     Comparison,
@@ -166,7 +167,7 @@ def _compiled(by_pass: Iterable[Comparison]) -> str:
 
 def _code_lines(record: Record, row: str) -> str:
     """Lines of code that a row of the table takes in each framework."""
-    variants = WRITTEN_FIRST if row == FIRST_ROW else dict.fromkeys(FRAMEWORKS, row)
+    variants = FIRST_ROWS.get(row) or dict.fromkeys(FRAMEWORKS, row)
     counts = [record.code_lines.get(framework, {}).get(variants[framework]) for framework in FRAMEWORKS]
     if not any(counts):
         return NOTHING
