@@ -123,7 +123,8 @@ class Question(ABC):
         """The plan of a run. Raises UnusableInput, SequenceError or MemoryError."""
         self.check(settings)
         starts, inputs = self.starts(settings), self.inputs(settings)
-        flags = self.times_rounds, self.times_reference, self.tries_new_shape, self.drops_dominated
+        has_sizes = bool(problem_of(settings.problem).sizes.growth)
+        flags = self.times_rounds, self.times_reference, self.tries_new_shape and has_sizes, self.drops_dominated
         cases = partial(self.cases, settings, inputs=list(inputs))
         return Plan(starts, inputs, cases, self.measure, self.deciding, self.contenders, *flags)
 
