@@ -32,6 +32,7 @@ from shared.problems import problem_of
 from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 _TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
+_BUSY = " (measured beside another program: see the warning)"
 _TRAINING = "marginals"  # the pass that most users need: it stands first
 _FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
@@ -131,6 +132,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
         below.append(f"No {'; '.join(one.case for one in record.absent if one.reason == reason)}: {reason}.")
     title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
+    title += _BUSY * ((record.cores_busy_with_others or 0.0) > 0.5)
     faster = Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
     return [faster, _costs_table(record, by_wall, names)]
 
