@@ -180,8 +180,8 @@ def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
     assert [*by_variant] == ["vmap / diagonal_loop", "diagonal_loop", "vmap"]
     assert by_variant["vmap / diagonal_loop"][0].startswith("JAX 3.00×")
     times = {("jax", "compiled"): 0.1, ("torch", "compiled"): 0.2, ("torch", "eager"): 0.4}
-    own = [steady(replace(case(*of), problem="own.py"), seconds) for of, seconds in times.items()]
-    of_own = rows(SPEED.answer(record(*own, settings=replace(ONE_PASS, problem="own.py"))).tables[0])
+    results = [steady(replace(case(*of), problem="own.py"), seconds) for of, seconds in times.items()]
+    of_own = rows(SPEED.answer(record(*results, settings=replace(ONE_PASS, problem="own.py"))).tables[0])
     assert [*of_own] == ["compiled / eager", "compiled"] and of_own["compiled / eager"][0].startswith("JAX 4.00×")
 
 
