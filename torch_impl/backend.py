@@ -284,10 +284,7 @@ def set_threads(threads: int) -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error says that an accelerator's memory, or the part that may be used, was too small."""
-    # the driver's own, as where a graph is made, is no OutOfMemoryError
-    return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
-    )
+    return cuda_graph.is_out_of_memory(error)
 
 
 def release(device: str) -> None:

@@ -71,14 +71,22 @@ def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any
     made = None
     try:
         made = Graph(function, tensors, reads)
-    except RuntimeError as error:  # the driver's own is no OutOfMemoryError
-        if not _graphs or "out of memory" not in str(error).lower():
+    except RuntimeError as error:
+        if not _graphs or not is_out_of_memory(error):
             raise
     if made is None:  # only now: the error keeps the first attempt's memory alive
         forget()
         made = Graph(function, tensors, reads)
     _graphs[whole] = made
     return made
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this error says that a GPU's memory, or the part that may be used, was too small."""
+    # the driver's own, as where a graph is made, is no OutOfMemoryError
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+    )
 
 
 def using() -> threading.Lock:

@@ -115,11 +115,11 @@ def _by_any_compiler(target: Target) -> Path | None:
 
 
 def why_no_compiler() -> str | None:
-    """None if there seems to be a compiler, or what one has made; else the reason, in one line. Runs nothing."""
+    """None if there seems to be a compiler; else the reason, in one line. Runs nothing."""
     try:
         find_compiler()
     except Absent as reason:
-        return None if any(cache_folder().glob("alignment-*.so")) else str(reason)
+        return str(reason)
     return None
 
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shared.alignments import COST
-from shared.kernels.cpp.build import Absent, Target, check_compiler, compiled, forget, why_no_compiler
+from shared.kernels.cpp.build import Absent, Target, cache_folder, check_compiler, compiled, forget, why_no_compiler
 from shared.kernels.heap import keep_freed_memory
 
 FOLDER = Path(__file__).parent
@@ -145,7 +145,10 @@ def why_absent() -> str | None:
         return _TURNED_OFF
     if _loaded:
         return None
-    return next(iter(_failures.values()), None) or why_no_compiler()
+    if _failures:
+        return next(iter(_failures.values()))
+    reason = why_no_compiler()
+    return None if reason and any(cache_folder().glob("alignment-*.so")) else reason  # cached ones need none
 
 
 def why_unusable() -> str | None:
