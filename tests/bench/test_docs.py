@@ -30,7 +30,7 @@ def test_the_programs_of_pages_run(tmp_path: Path, pages: list[str]):
         assert "jax_impl" in every[0][1] and "torch_impl" in every[1][1]
     lines = [f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    watch = "import faulthandler; faulthandler.dump_traceback_later(400, exit=True)"  # where it hangs, if it does
+    watch = "import faulthandler; faulthandler.dump_traceback_later(270, exit=True)"  # where it hangs, if it does
     command = [sys.executable, "-c", "\n".join([watch, *lines])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
