@@ -20,12 +20,12 @@ from torch_impl.kernels.fused import fused, is_on_gpu, is_plain_call, plain_call
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import (
+    compiled_or_in_torch_func,
     constant_while_compiling,
     differentiated,
-    in_transform,
+    in_torch_func,
     is_exporting,
     under_forward_mode,
-    under_transform,
 )
 
 # variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
@@ -116,7 +116,7 @@ def run_pass(
         lambda reason: _warn(reason, similarity),
     )
     is_score = pass_function is score
-    if is_score and (in_transform() or under_forward_mode()):
+    if is_score and (compiled_or_in_torch_func() or under_forward_mode()):
         pass_function = transformed_score
     if chosen == "fused":
         return fused(pass_function, call, similarity, lengths, parameters, ALIGNMENTS[function_name].matrix)
@@ -149,7 +149,7 @@ def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if done := differentiated(s, *values):
             raise checks.CannotDifferentiate(checks.transform_text(chosen, done, alternatives))
-        if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
+        if chosen == "batch_loop" and in_torch_func():  # its compiled pair cannot be mapped
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))
         if chosen == "vmap" and is_exporting():  # torch.export cannot trace a vmap in a scan
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "exported", alternatives))

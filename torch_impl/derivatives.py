@@ -40,7 +40,7 @@ from torch_impl.transforms import (
     is_recorded,
     is_traced,
     levels_of,
-    no_transform_active,
+    runs_eagerly,
     under_derivative_transform,
     under_forward_mode,
 )
@@ -323,7 +323,7 @@ def _tangents_of(engine: Engine, with_values: bool, *tensors: Tensor) -> Tensors
     tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction is 0 for
     values and gaps, the gaps' tangents are left out, and only the tangent of d_s is returned.
     """
-    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or no_transform_active()):
+    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or runs_eagerly()):
         return _Tangents.forward(engine, with_values, *tensors)
     return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, with_values, *tensors)
 

@@ -27,7 +27,13 @@ from torch_impl.arguments import from_numpy, see
 from torch_impl.derivatives import is_any_recorded
 from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.kernels.fused import is_plain_call, is_plain_like
-from torch_impl.transforms import depends_on_others, in_transform, is_exporting, is_traced, under_forward_mode
+from torch_impl.transforms import (
+    compiled_or_in_torch_func,
+    depends_on_others,
+    is_exporting,
+    is_traced,
+    under_forward_mode,
+)
 
 Tensor = torch.Tensor
 _OPTIONS = {name: alignment.options for name, alignment in ALIGNMENTS.items()}
@@ -140,7 +146,7 @@ def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, create_graph
 
 def _is_transformed(*tensors: Tensor) -> bool:
     """Whether a derivative has to be one of torch.func. In forward mode too: a leaf of autograd has no tangent."""
-    return not is_exporting() and (in_transform() or under_forward_mode() or any(map(is_traced, tensors)))
+    return not is_exporting() and (compiled_or_in_torch_func() or under_forward_mode() or any(map(is_traced, tensors)))
 
 
 def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:

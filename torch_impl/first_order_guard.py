@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from shared.checks import CannotDifferentiate
-from torch_impl.transforms import in_transform
+from torch_impl.transforms import compiled_or_in_torch_func
 
 
 def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch.Tensor) -> torch.Tensor:
     """function(*inputs), differentiable once with respect to all inputs; a double backward raises an error (text)."""
-    if in_transform():
+    if compiled_or_in_torch_func():
         # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
         # to guard every first derivative where it comes out: in the backward of an input.
         result = function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))

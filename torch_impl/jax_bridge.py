@@ -22,7 +22,7 @@ from torch.autograd import forward_ad
 
 from shared.checks import CannotDifferentiate
 from shared.first_import import explained
-from torch_impl.transforms import under_transform
+from torch_impl.transforms import in_torch_func
 
 try:
     import jax
@@ -215,7 +215,7 @@ def _device_types() -> tuple[str, ...]:
 def _check_surroundings(values: Sequence[Any]) -> None:
     """Raise where PyTorch would have to look into the JAX function."""
     instead = "apply JAX's own to the function before from_jax"
-    if under_transform():
+    if in_torch_func():
         raise CannotDifferentiate(f"a JAX function cannot be transformed by torch.func; {instead}")
     if forward_ad._current_level >= 0:
         raise CannotDifferentiate(f"a JAX function has no forward mode in PyTorch; {instead}")

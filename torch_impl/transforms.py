@@ -24,9 +24,9 @@ def constant_while_compiling(function: _Function) -> _Function:
     return function
 
 
-def in_transform() -> bool:
+def compiled_or_in_torch_func() -> bool:
     """Whether torch.compile, or a transform of torch.func, is active around this call."""
-    return torch.compiler.is_compiling() or under_transform()
+    return torch.compiler.is_compiling() or in_torch_func()
 
 
 @constant_while_compiling  # or PyTorch 2.11 takes it for true in everything that it compiles
@@ -35,7 +35,7 @@ def is_exporting() -> bool:
     return torch.compiler.is_exporting()
 
 
-def no_transform_active() -> bool:
+def runs_eagerly() -> bool:
     """Whether no compiler, tracer, torch.func transform, forward mode or dispatch mode is active around this call."""
     return not (
         torch.compiler.is_compiling()
@@ -46,7 +46,7 @@ def no_transform_active() -> bool:
     )
 
 
-def under_transform() -> bool:
+def in_torch_func() -> bool:
     """Whether this call runs inside a transform of torch.func; not seen while compiling."""
     return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
 

@@ -94,5 +94,5 @@ class Absence:
     """A case that a framework cannot run."""
 
     framework: str
-    case: str  # its title
+    title: str  # its title
     reason: str

@@ -75,7 +75,7 @@ def plain() -> Record:
         references=[ReferenceTime("batch", "score", [31.0, 30.5])],
         uncompiled={"jax": {}, "torch": _UNCOMPILED},
         code_lines={"jax": {"vmap": 30, "wavefront": 130}, "torch": {"vmap": 25, "wavefront": 120}},
-        speed=_blocks(0.005, 99),
+        calibration_seconds=_blocks(0.005, 99),
     )
 
 

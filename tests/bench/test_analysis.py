@@ -192,7 +192,7 @@ def test_drift_unsettled_warm_ups_the_calibration_and_missing_new_shapes_are_tol
         right(case("torch", "vmap"), *[1.0] * 3, *[0.5] * 3, settled=[True, None], new_shapes_note=note),
         right(case("jax", "fused"), *[1.0] * 3, *[1.04] * 3),
     ]
-    assert lines_of(*results, speed=[0.004, 0.004, 0.006, 0.004, 0.01])[2:] == [
+    assert lines_of(*results, calibration_seconds=[0.004, 0.004, 0.006, 0.004, 0.01])[2:] == [
         "drift, the last third of the rounds against the first: JAX vmap score +10%; PyTorch vmap score -50%",
         "times had not settled when the warm-up ended, in at least one worker: JAX vmap score",
         "calibration loop: median 4.00 ms, quartiles 4.00 … 6.00 ms, slowest 10.0 ms",

@@ -47,7 +47,7 @@ def test_the_plan_has_three_cases_side_by_side():
     able["torch"] = torch._replace(slow_compiler="takes too long")
     cases, absent = BRIDGE.cases(replace(SETTINGS, quick=True), able, ["batch"])
     assert [(c.framework, c.label) for c in cases if c.variant == "vmap"] == list(WAYS[:2])
-    assert "PyTorch vmap score" in [row.case for row in absent]
+    assert "PyTorch vmap score" in [row.title for row in absent]
     cases, (row,) = BRIDGE.cases(SETTINGS, {"jax": able["jax"]}, ["batch"])
     assert (cases, row.reason) == ([], "PyTorch is missing")
 

@@ -52,7 +52,7 @@ def test_every_case_has_each_dtype_and_number_of_threads_and_is_absent_once(monk
     assert [(c.framework, c.dtype, c.input, c.label) for c in cases] == [
         ("jax", dtype, dtype, label) for dtype in DTYPES for label in labels
     ]
-    assert [row.case for row in absent] == ["PyTorch vmap score"]
+    assert [row.title for row in absent] == ["PyTorch vmap score"]
 
 
 def test_the_inputs_have_the_dtypes_that_are_asked_for():
@@ -158,7 +158,7 @@ def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
     both = [(BATCH, ALL), (BATCH, ONE), (BATCH, TWO)]
     assert [(c.input, c.label) for c in cases if c.pass_name == "score"] == both
     assert [(c.input, c.label) for c in cases if c.pass_name == STEP] == [*both, (ALONE, TWO)]
-    assert [row.case for row in absent] == ["PyTorch fused score", "PyTorch fused step"]
+    assert [row.title for row in absent] == ["PyTorch fused score", "PyTorch fused step"]
     starts = PROCESSES.starts(SMALL)
     assert {(name, label): start.threads for (name, label), start in starts.items()} == {
         (name, label): threads for name in ("jax", "torch") for label, threads in ((ALL, 2), (ONE, 1), (TWO, 1))

@@ -42,7 +42,7 @@ WHOLE = replace(
     missing={"torch": "it is not installed"},
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
-    speed=[0.005, 0.006],
+    calibration_seconds=[0.005, 0.006],
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
     resumed_by=["python compare.py --resume run.json"],
 )  # fmt: skip
@@ -75,7 +75,7 @@ def test_every_field_is_tried_above():
         ({"seconds": math.nan}, "seconds must be a finite number, got nan"),
         ({"kernel_lines": True}, "kernel_lines must be a whole number, got True"),
         ({"settings": {"quick": 1}}, "quick must be true or false, got 1"),
-        ({"speed": [0.25, 0]}, "speed must be positive, got 0"),
+        ({"calibration_seconds": [0.25, 0]}, "calibration_seconds must be positive, got 0"),
         ({"results": [{"case": CASE, "blocks": [[0, 0, 1, 0.25]]}]}, "blocks must be a list of 7, got [0, 0, 1, 0.25]"),
     ],
 )

@@ -337,13 +337,13 @@ def test_both_runs_are_described_and_the_summary_counts_a_case_that_is_missing()
 
 
 def test_differences_that_make_runs_hard_to_compare_are_warned_of():
-    old, new = (run(ABOUT_250_MS, speed=[0.005] * 3) for _ in range(2))
+    old, new = (run(ABOUT_250_MS, calibration_seconds=[0.005] * 3) for _ in range(2))
     # the code may differ, what is measured always does, and the machine a little
     new.environment.update(git_commit="fedcba987654", bandwidth_bytes_per_second=2e10)
-    new.speed = [0.0052] * 3
+    new.calibration_seconds = [0.0052] * 3
     assert compare_runs(old, new).report.warnings == []
     new.environment["cpu"], new.environment["frameworks"]["torch"]["threads"] = "Abacus 10", 2
-    new.settings, new.speed = Settings(dtype="float64"), [0.006] * 3
+    new.settings, new.calibration_seconds = Settings(dtype="float64"), [0.006] * 3
     new.inputs = {"batch": hand_made.facts("four pairs", (4, 6, 7))}
     assert compare_runs(old, new).report.warnings == [
         "the environments differ: cpu was Abacus 9, is Abacus 10",

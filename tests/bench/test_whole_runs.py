@@ -85,7 +85,7 @@ def test_options_notes_the_machine_and_the_versions_are_told_and_recorded(both: 
         assert facts[name] and (facts["threads"], facts["cores"]) == (1, usable_cores()[:1])
     assert both.record.command.startswith("python compare.py --input mine.fasta --matrix PAM250")
     assert both.record.started and both.record.finished and both.record.finished >= both.record.started
-    assert both.record.auto == {"torch": "fused", "jax": "fused"} and len(both.record.speed) == 2
+    assert both.record.auto == {"torch": "fused", "jax": "fused"} and len(both.record.calibration_seconds) == 2
 
 
 def test_every_case_has_passed_its_gate_and_has_times_memory_sizes_and_a_split(both: SimpleNamespace):

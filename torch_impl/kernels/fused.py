@@ -21,7 +21,7 @@ from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vec
 from torch_impl.derivatives import Engine
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
-from torch_impl.transforms import constant_while_compiling, no_transform_active
+from torch_impl.transforms import constant_while_compiling, runs_eagerly
 
 # imported only where a GPU is used, because it imports Triton
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
@@ -74,7 +74,7 @@ def _why_not(dtype: str, kind: int, options: int, pass_name: str) -> str | None:
 def is_plain_call(similarity: Any) -> bool:
     """Whether no transform is active, and this a similarity that the CPU kernels take, so that it needs no check."""
     return (
-        no_transform_active()
+        runs_eagerly()
         and is_plain(similarity)
         and similarity.dtype in cpp_binding.DTYPE_NAMES
         and similarity.ndim in (2, 3)
@@ -223,7 +223,7 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tupl
 def _of_numbers(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tensor:
     numbers = tuple(float(value) for value in parameters.values())
     # not while a GPU captures a graph, which would read this memory after it has left the cache
-    if like.device.type == "cuda" and no_transform_active() and not torch.cuda.is_current_stream_capturing():
+    if like.device.type == "cuda" and runs_eagerly() and not torch.cuda.is_current_stream_capturing():
         stream = torch.cuda.current_stream(like.device).cuda_stream
         return _cached_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
     return vector_of(numbers, like.dtype, like.device).expand(*batch, -1)

@@ -52,7 +52,7 @@ def diagnostics(record: Record) -> Iterator[str]:
     if record.settings.device != "cpu" and not record.gpu_state:
         yield "clocks, power and temperature of the GPU are not known: nvidia-smi gave no samples"
     for absence in record.absent:
-        yield f"absent: {absence.case}: {absence.reason}"
+        yield f"absent: {absence.title}: {absence.reason}"
     for framework, reason in record.missing.items():
         yield f"{FRAMEWORKS[framework]} was not measured: {reason}"
 
@@ -93,7 +93,7 @@ def _steadiness(record: Record) -> Iterator[str]:
     restless = [r.case.title for r in timed if False in r.settled]
     if restless:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
-    if speeds := record.speed:
+    if speeds := record.calibration_seconds:
         low, median, high, slowest = (float(np.percentile(speeds, part)) for part in (25, 50, 75, 100))
         quartiles = range_text(low, high)
         yield f"calibration loop: median {duration(median)}, quartiles {quartiles}, slowest {duration(slowest)}"

@@ -130,7 +130,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
-        below.append(f"No {'; '.join(one.case for one in record.absent if one.reason == reason)}: {reason}.")
+        below.append(f"No {'; '.join(one.title for one in record.absent if one.reason == reason)}: {reason}.")
     title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
     title += _BUSY * ((record.cores_busy_with_others or 0.0) > 0.5)
     faster = Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))

@@ -226,7 +226,7 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
     for problem in problems:
         if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
-    below += dict.fromkeys(f"Not built: {r.case}: {r.reason}." for r in record.absent if r.case.startswith(title))
+    below += dict.fromkeys(f"Not built: {r.title}: {r.reason}." for r in record.absent if r.title.startswith(title))
     version = record.environment.get("frameworks", {}).get(outcomes.framework, {}).get(outcomes.framework, "")
     headers = ("transform", *(rung.replace("_", "\n") for rung in rungs))
     return Table(

@@ -86,7 +86,7 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
         facts = vars(new.inputs[name])
         if differing := [fact for fact, value in vars(old.inputs[name]).items() if value != facts[fact]]:
             yield f"the input {name} differs in {', '.join(differing)}: its cases are not compared"
-    if old.speed and new.speed:
-        before, after = (median(record.speed) for record in (old, new))
+    if old.calibration_seconds and new.calibration_seconds:
+        before, after = (median(record.calibration_seconds) for record in (old, new))
         if abs(after / before - 1) > 0.05:
             yield f"the machine itself changed: its calibration loop took {after / before - 1:+.0%} in the new run"

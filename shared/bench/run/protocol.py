@@ -116,7 +116,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         run.slow_compilers = {framework for framework, able in abilities.items() if able.slow_compiler}
     cases, absent = run.plan.cases(abilities)
     if not cases:
-        raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
+        raise UnusableInput("nothing to measure: " + "; ".join(f"{row.title}: {row.reason}" for row in absent))
     used = {case.input: run.plan.inputs[case.input] for case in cases}
     kernels = compile_kernels(run, cases, used)
     inputs = largest_batches(run, used, cases, abilities)

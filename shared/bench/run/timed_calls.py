@@ -191,7 +191,7 @@ def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float
         run.progress.step(f"round {round_number + 1}")
         calibration = run.ask("calibration", next(iter(plans)), expected=0.0)
         if calibration.status == "ok":
-            run.record.speed.append(calibration.details["seconds"])
+            run.record.calibration_seconds.append(calibration.details["seconds"])
         for group in order(list(plans), run.settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
                 _sample(run, case, number, round_number, plans[case])
