@@ -153,7 +153,7 @@ _ROWS = ((FIRST_ROW, _GRADIENT), ("vmap", _GRADIENT), *itertools.product(("wavef
 
 
 def headline(folder: Path) -> str:
-    """A table of these rows on CPUs and GPUs, and at which sizes the winner changes."""
+    """A table of these rows on CPUs and GPUs, the sizes at which the winner changes, and how many runs are old."""
     records = [_record(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
     runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
     on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
@@ -168,8 +168,10 @@ def headline(folder: Path) -> str:
     cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs if record.settings.device == "cpu"))
     headers = ("how it is written", "what is computed", f"CPU ({cpus})", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
-    sizes = "; ".join(_by_size(records))
-    return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table
+    sizes, older = "; ".join(_by_size(records)), sum(bool(measured_code.warnings(record)) for record in runs)
+    below = [f"By size, the gradient: {sizes}."] if sizes else []
+    below += [f"{older} of {len(runs)} runs were measured before the project code changed."] if older else []
+    return "\n\n".join([table, *below])
 
 
 def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
