@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from textwrap import fill
 
 from tabulate import tabulate
@@ -28,12 +29,12 @@ def _lines(items: Items | str) -> str:
 def wrapped(text: str) -> str:
     """Text whose lines fit into the terminal, those that go on indented."""
     width, options = _width(), {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
-    return "\n".join(fill(line, width, **options) for line in text.split("\n"))
+    return "\n".join(fill(line, width, **options) for line in text.split("\n")) if width else text
 
 
-def _width() -> int:
-    """Columns of the terminal, or of the variable COLUMNS; 120 in a file or pipe."""
-    return shutil.get_terminal_size((120, 0)).columns
+def _width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is a file."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 _IN_ASCII = dict(zip("…×–—−µ±→Σ°", ("...", "x", "-", "-", "-", "u", "+-", "->", "sum", " deg "), strict=True))
@@ -54,7 +55,7 @@ def console_table(table: Table) -> str:
     keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in table.rows}) == len(table.rows)), 0)
     parts = [[*range(keys)]]
     for column in range(keys, len(columns)):
-        if len(parts[-1]) > keys and sum(widths[at] for at in [*parts[-1], column]) - 2 > width:
+        if width is not None and len(parts[-1]) > keys and sum(widths[at] for at in [*parts[-1], column]) - 2 > width:
             parts.append([*range(keys)])
         parts[-1].append(column)
     shown = [
