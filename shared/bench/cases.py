@@ -94,5 +94,5 @@ class Absence:
     """A case that a framework cannot run."""
 
     framework: str
-    title: str  # its title
+    title: str  # of the case
     reason: str

@@ -176,8 +176,7 @@ class Record:
     kernel_lines: int = 0  # of the native kernels that both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)
-    # of `calibration_seconds` (measure/machine.py), once a round
-    calibration_seconds: list[Seconds] = field(default_factory=list)
+    calibration_seconds: list[Seconds] = field(default_factory=list)  # of measure/machine.py, once a round
     gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
     generations: list[Generation] = field(default_factory=list)  # those that are complete
     seconds: float = 0.0  # that the run has taken
