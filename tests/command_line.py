@@ -23,8 +23,8 @@ _NOT_INSTALLED = 'raise ModuleNotFoundError("No module named {name!r}")\n'
 
 
 def environment(*folders: Path) -> dict[str, str]:
-    """This process's environment, with folders that Python looks into first."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    """This process's environment, with folders that Python looks into first, and with lines left whole."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders)), "COLUMNS": "1000"}
 
 
 def run_compare(

@@ -3,11 +3,13 @@
 import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -34,7 +36,8 @@ class Ended(NamedTuple):
 
 def run_here(*arguments: str) -> Ended:
     """Run the command in this process."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+    out, err = io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, COLUMNS="1000"), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             code: Any = compare.main(arguments)
         except SystemExit as error:

@@ -1,6 +1,8 @@
 """Records as a reader sees them, in each output."""
 
+import os
 from collections.abc import Sequence
+from unittest.mock import patch
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
@@ -14,8 +16,9 @@ def report_of(record: Record) -> Report:
     return QUESTIONS[record.settings.question].report(record)
 
 
-def console_report(record: Record) -> str:
-    return console_text(report_of(record))
+def console_report(record: Record, columns: int = 1000) -> str:
+    with patch.dict(os.environ, COLUMNS=str(columns)):
+        return console_text(report_of(record))
 
 
 def markdown_report(records: Sequence[Record]) -> str:

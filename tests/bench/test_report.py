@@ -4,6 +4,7 @@ import base64
 import functools
 import html
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from rendered import console_report, html_report, markdown_report, report_of
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import SAME, Block, Estimate
 from shared.bench.record import FirstCall, Record, Result
-from shared.bench.report import console, plots
+from shared.bench.report import plots
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table, case_tables
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_table, console_text
@@ -93,16 +94,18 @@ def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str
 
 
 @pytest.mark.parametrize("name", recorded.EVERY_KIND)
-def test_every_kind_of_record_prints_and_a_narrow_terminal_shows_it_whole(monkeypatch: pytest.MonkeyPatch, name: str):
+def test_every_kind_of_record_prints_and_a_narrow_output_shows_it_whole(monkeypatch: pytest.MonkeyPatch, name: str):
     made = recorded.EVERY_KIND[name]()
-    printed = console_report(made)
-    monkeypatch.setattr(console, "_width", lambda: 80)
+    whole, narrow = console_report(made), console_report(made, columns=80)
+    assert max(map(len, narrow.splitlines())) <= 80
     if name in ("plain", "growth", "ladder", "learning"):
-        assert max(map(len, printed.splitlines())) > 80 >= max(map(len, console_report(made).splitlines()))
+        monkeypatch.delenv("COLUMNS", raising=False)
+        monkeypatch.setattr(sys, "__stdout__", None)  # as in a pipe
+        assert max(map(len, console_text(report_of(made)).splitlines())) <= 120 < max(map(len, whole.splitlines()))
 
 
 def test_a_table_that_is_too_wide_goes_on_below_with_the_columns_that_name_its_rows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(console, "_width", lambda: 20)
+    monkeypatch.setenv("COLUMNS", "20")
     table = Table("Title", ("name", "first", "second"), [("a", "1" * 9, "2" * 9), ("b", "3", "4")], ("left",) * 3)
     lines = [line.split() for line in console_table(table).splitlines() if line and "-" not in line]
     assert lines == [

@@ -24,7 +24,12 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import NO_ROOM, FirstCall, Generation, Record, Result
 from shared.bench.run import context, fresh_processes, progress, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
-from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded, repeat_first_calls
+from shared.bench.run.first_calls import (
+    limit_exceeded_with_less_work,
+    measure_first_calls,
+    memory_exceeded,
+    repeat_first_calls,
+)
 from shared.bench.run.fresh_processes import Group, groups_of, measure_in_processes, time_in_processes
 from shared.bench.run.progress import Progress
 from shared.bench.run.schedule import (
@@ -237,6 +242,20 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     slow, fast = run.record.result(SLOW), run.record.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
+
+
+def test_building_native_kernels_spends_nothing_of_the_budget(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace):
+    run = run_of(record(ended(FAST, "failed", "not run")), start=0.0)
+
+    def ask(do: str, *_: Any, **__: Any) -> Reply:
+        if do != "cold":
+            return Reply("ok", None, {"new_shapes": [0.1]})
+        clock.now += 42.0
+        return Reply("ok", None, {"cold": FirstCall(2.0), "build_seconds": 40.0})
+
+    monkeypatch.setattr(run, "ask", ask)
+    measure_first_calls(run, [FAST])
+    assert run.seconds_left == run.settings.budget - 2.0
 
 
 @pytest.mark.parametrize(
@@ -507,7 +526,7 @@ def test_a_terminal_shows_the_phase_its_step_and_the_time_left_in_one_line(
     lines = Progress()
     lines.begin("first calls", 3)
     clock.now += 61
-    lines.ends_within(90.0)
+    lines.ends_within(lambda: 151.0 - clock.now)
     lines.step("JAX vmap score")
     assert terminal.lines()[-1] == "first calls  1/3  1:01, at most 1:30 left  JAX vmap score"
     clock.now += 120

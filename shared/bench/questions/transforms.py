@@ -69,7 +69,7 @@ class Transforms(Question):
         for case in cases:
             run.record.result(case)  # in the order of the plan
         lock, stopped = threading.Lock(), threading.Event()
-        run.progress.ends_within(run.seconds_left)
+        run.progress.ends_within(lambda: run.seconds_left)
         run.progress.begin("transforms", len(cases))
         # what "auto" may be takes little of the time, the scans of PyTorch most
         rungs, names = variant_names(run.settings.problem), list(inputs)

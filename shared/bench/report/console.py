@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sys
 from textwrap import fill
 
 from tabulate import tabulate
@@ -27,14 +26,14 @@ def _lines(items: Items | str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Text whose lines fit into the terminal, those that go on indented."""
+    """Text whose lines fit into the output, those that go on indented."""
     width, options = _width(), {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
-    return "\n".join(fill(line, width, **options) for line in text.split("\n")) if width else text
+    return "\n".join(fill(line, width, **options) for line in text.split("\n"))
 
 
-def _width() -> int | None:
-    """Columns of the terminal that standard output is; None where it is a file."""
-    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+def _width() -> int:
+    """Columns of the terminal, or of $COLUMNS; 120 where the output is a file or a pipe."""
+    return shutil.get_terminal_size((120, 24)).columns
 
 
 _IN_ASCII = dict(zip("…×–—−µ±→Σ°", ("...", "x", "-", "-", "-", "u", "+-", "->", "sum", " deg "), strict=True))
@@ -55,7 +54,7 @@ def console_table(table: Table) -> str:
     keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in table.rows}) == len(table.rows)), 0)
     parts = [[*range(keys)]]
     for column in range(keys, len(columns)):
-        if width is not None and len(parts[-1]) > keys and sum(widths[at] for at in [*parts[-1], column]) - 2 > width:
+        if len(parts[-1]) > keys and sum(widths[at] for at in [*parts[-1], column]) - 2 > width:
             parts.append([*range(keys)])
         parts[-1].append(column)
     shown = [

@@ -57,7 +57,7 @@ def measure_in_processes(
         if result.reason == NO_ROOM:
             result.status, result.reason = "ok", None
     if run.settings.workers is None:
-        run.progress.ends_within(run.seconds_left)
+        run.progress.ends_within(lambda: run.seconds_left)
 
     def finished(case: Case) -> int:
         """The processes that have measured a case, or timed all their rounds of it."""

@@ -20,7 +20,7 @@ class Progress:
     """Stages are lines on standard error, steps share one line of a terminal. The first answer goes to stdout."""
 
     def __init__(self, answer: Callable[[Record], str | None] = lambda _: None) -> None:
-        self._answer, self._start, self._end = answer, time.monotonic(), None
+        self._answer, self._start, self._seconds_left = answer, time.monotonic(), None
         self._phase, self._steps, self._done, self._step = "starting", 0, 0, ""
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
@@ -44,9 +44,9 @@ class Progress:
         self._done, self._step = self._done + 1, name
         self.tick()
 
-    def ends_within(self, seconds: float) -> None:
-        """The run will take at most this time."""
-        self._end = time.monotonic() + seconds
+    def ends_within(self, seconds_left: Callable[[], float]) -> None:
+        """The run will take at most as long as this returns."""
+        self._seconds_left = seconds_left
 
     def first_answer(self, record: Record) -> None:
         """The first calls are done: print the answer so far."""
@@ -57,9 +57,9 @@ class Progress:
 
     def tick(self) -> None:
         """Update the line of a terminal: about twice a second while a worker is waited for, never by a thread."""
-        now = time.monotonic()
-        remaining = "" if self._end is None else f", at most {minutes_text(max(0.0, self._end - now))} left"
-        line = f"{self._phase}  {self._done}/{self._steps}  {minutes_text(now - self._start)}{remaining}  {self._step}"
+        left = f", at most {minutes_text(max(0.0, self._seconds_left()))} left" if self._seconds_left else ""
+        spent = minutes_text(time.monotonic() - self._start)
+        line = f"{self._phase}  {self._done}/{self._steps}  {spent}{left}  {self._step}"
         self.close(line[: shutil.get_terminal_size().columns - 1])
 
     def close(self, line: str = "") -> None:

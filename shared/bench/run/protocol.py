@@ -95,7 +95,7 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
     if run.plan.times_reference:
         _time_reference(run, inputs)
     if run.settings.workers is None:
-        run.progress.ends_within(run.seconds_left)
+        run.progress.ends_within(lambda: run.seconds_left)
     measure_first_calls(run, cases)
     if is_accelerator:  # only now: by a profiler, which may slow down the calls after it
         run.progress.say("measuring the accelerator's limits")
