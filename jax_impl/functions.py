@@ -31,7 +31,7 @@ def smith_waterman(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis.
-            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
+            Or a tuple of two, neither by position: what gaps along a row cost, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
             score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
@@ -78,7 +78,7 @@ def smith_waterman_affine(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
             (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j).
-            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
+            Or a tuple of two, neither by position: what gaps along a row cost, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
@@ -111,7 +111,7 @@ def free_gap(
     temperature: Any = 1.0,
     variant: str = "auto",
 ) -> jax.Array:
-    """Smooth global alignment score whose gaps cost nothing: the smoothly best chain of matches.
+    """Smooth global alignment score whose gaps cost nothing: the smooth maximum over chains of matches.
 
     h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1), h(i-1,j) ), smax(x) = T log sum exp(x / T), and h = 0 outside;
     score = h at the last cell inside lengths. Every order of the gaps between two matches counts.
@@ -159,13 +159,13 @@ def needleman_wunsch(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
-            gaps along the border then cost nothing. Or a tuple (rows, cols) of two, neither by position: what gaps
-            along a row cost, and along a column.
+            gaps along the border then cost nothing. Or a tuple of two, neither by position: what gaps along
+            a row cost, and along a column.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
-            either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
-            only gaps along the first and last row, or along the first and last column. "free_rows" finds a short
-            sequence of rows in a long one of columns. Not with gaps by position.
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only
+            gaps along the first and last row, or along the first and last column. "free_rows" finds a short sequence
+            (the rows) in a long one (the columns). Not with gaps by position.
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
@@ -211,13 +211,13 @@ def needleman_wunsch_affine(
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
             (batch,). Or one of similarity's shape (by position): element (i, j) is added if a gap opens at cell (i, j),
             and nothing along the border.
-            Or a tuple (rows, cols) of two, neither by position: what gaps along a row cost, and along a column.
+            Or a tuple of two, neither by position: what gaps along a row cost, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
-            either sequence cost nothing; "free_rows" or "free_cols" (glocal, or of series open-begin and open-end):
-            only gaps along the first and last row, or along the first and last column. "free_rows" finds a short
-            sequence of rows in a long one of columns. Not with gaps by position.
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only
+            gaps along the first and last row, or along the first and last column. "free_rows" finds a short sequence
+            (the rows) in a long one (the columns). Not with gaps by position.
         restrict_turns: a gap along the column (D) never comes before one along the row (R), free end gaps aside, so
             that two gaps that meet are counted in one order, not in two or more.
         penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
@@ -260,7 +260,7 @@ def soft_dtw(
             such as squared distances of two series' elements. inf forbids a cell.
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             cost[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
-        temperature: > 0, in the units of cost (gamma); a number or an array of shape () or (batch,).
+        temperature: > 0 (gamma), in the units of cost; a number or an array of shape () or (batch,).
         variant: a name of `variants("soft_dtw")`, or "auto" for the best of them here.
 
     Returns:

@@ -89,7 +89,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """Return the variants that the benchmark may ask for."""
+    """Return what the benchmark may not ask for."""
     return Abilities(None, {})
 
 

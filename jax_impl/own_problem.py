@@ -40,7 +40,7 @@ def _gradient(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
 
 
 def abilities(device: str) -> Abilities:
-    """Return the variants that the benchmark may ask for."""
+    """Return what the benchmark may not ask for."""
     return Abilities(None, ABSENT)
 
 

@@ -116,5 +116,5 @@ def score_of_ends(
 
 
 def _trailing(grid: Array, like: Array) -> Array:
-    """A (rows, cols) grid with as many axes as `like`, so that it broadcasts over the batch."""
+    """A 2-D grid with as many axes as `like`, so that it broadcasts over the batch."""
     return grid.reshape(grid.shape + (1,) * (like.ndim - 2))

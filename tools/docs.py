@@ -34,7 +34,7 @@ from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_tabl
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items
 from shared.bench.report.tables import Answer, Table, left_then_right
-from shared.bench.units import factor_text
+from shared.bench.units import figures
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -85,7 +85,7 @@ def _head(path: Path) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
     # of few rounds it is not known
     steady = [result for result in record.results if result.measured and drift(result.blocks) is not None]
-    drifted = f"; {len(drifts(record))} of {len(steady)} times changed by more than 5% during it" if steady else ""
+    drifted = f"; {len(drifts(record))} of {len(steady)} measured times drifted by more than 5%" if steady else ""
     report = QUESTIONS[record.settings.question].report(record)
     head = [*report.head, f"recorded {record.started} at commit {commit}{drifted}"]
     return markdown_items(Items("details", [("", line) for line in head]))
@@ -170,7 +170,7 @@ def headline(folder: Path) -> str:
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
     sizes, older = "; ".join(_by_size(records)), sum(bool(measured_code.warnings(record)) for record in runs)
     below = [f"By size, the gradient: {sizes}."] if sizes else []
-    below += [f"{older} of {len(runs)} runs were measured before the project code changed."] if older else []
+    below += [f"{older} of {len(runs)} recorded runs are older than the current code."] if older else []
     return "\n\n".join([table, *below])
 
 
@@ -199,11 +199,11 @@ def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
             unclear.append(max(comparison.ratio.value, 1 / comparison.ratio.value))
     parts = []
     for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
-        ends = " to ".join(dict.fromkeys(map(factor_text, (min(values), max(values)))))
+        ends = " to ".join(dict.fromkeys(map(figures, (min(values), max(values)))))
         parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
     if unclear:
         count = f"{len(unclear)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
-        parts.append(f"no clear winner in {count}\n(largest measured {factor_text(max(unclear))}×)")
+        parts.append(f"no clear winner in {count}\n(largest measured {figures(max(unclear))}×)")
     return "\n".join(parts)
 
 

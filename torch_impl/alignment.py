@@ -89,8 +89,8 @@ def run_pass(
     """The result (*batch, ...) of a pass function of `derivatives`.
 
     None where the caller has to differentiate scores instead: only `fused` runs every pass directly, `wavefront` and
-    `cuda_graph` run others than the score only for torch.export. Raises ValueError for a variant that is absent or
-    unknown. is_plain: the result of `is_plain_call`.
+    `cuda_graph` run passes other than the score only under torch.export. Raises ValueError for a variant that is absent
+    or unknown. is_plain: the result of `is_plain_call`.
     """
     # "auto" is fused wherever that can run
     if is_plain and isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:

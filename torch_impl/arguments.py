@@ -45,7 +45,7 @@ def see(argument: Any) -> checks.Seen:
 
 
 def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
+    """A Python number, NumPy array or tensor on any device, as a tensor on `device`; stays differentiable."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype)
     if isinstance(value, np.ndarray):
@@ -58,7 +58,7 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
 
 
 def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Python's numbers as a tensor here, without waiting for the device."""
+    """Python's numbers as a tensor on `device`, without waiting for it."""
     if device.type == "cpu":
         return torch.tensor(numbers, dtype=dtype, device=device)
     return torch.stack([_tensor(number, dtype, device) for number in numbers])
@@ -80,7 +80,7 @@ def _limited(gap: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 
 def _copied(array: np.ndarray) -> np.ndarray:
-    """A copy, as it may be read-only or run backwards; bfloat16 as float32, because PyTorch does not know NumPy's."""
+    """A copy (it may be read-only or have negative strides); bfloat16 as float32: PyTorch does not know NumPy's."""
     return np.array(array, np.float32 if str(array.dtype) == "bfloat16" else None)
 
 

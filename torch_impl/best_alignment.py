@@ -25,8 +25,8 @@ def best_alignment(
     """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
 
     Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
-    up to 2^24. Ties are broken in a fixed order, from the end backwards: the end in the first row, there in the first
-    column; in each cell first a start, then the diagonal, the left, the cell above; with an affine gap first a match,
+    up to 2^24. Ties are broken in a fixed order, from the end backwards: the first end, row by
+    row; in each cell first a start, then the diagonal, the left, the cell above; with an affine gap first a match,
     then a gap along the row, then one along the column.
 
     Args:
@@ -36,7 +36,7 @@ def best_alignment(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units, and matches, boolean, of similarity's shape:
-        where the alignment has a match, or the path of soft_dtw a cell. Without an alignment the score is 0, of a
+        where the alignment has a match (soft_dtw: where the path has a cell). Without an alignment the score is 0, of a
         global pair -inf, of soft_dtw inf; where a pair has NaN or +inf inside its lengths (-inf as a cost), or NaN as a
         gap, it is NaN. In these cases nothing matches.
 
@@ -44,7 +44,7 @@ def best_alignment(
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        CannotDifferentiate: a derivative is asked for, in the backward. Matches can be a target, which needs none.
+        CannotDifferentiate: a gradient flows through the result, in the backward. Use as a target needs none.
         NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 
@@ -84,7 +84,7 @@ def _differentiated(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, 
 
 @with_vmap
 class _Best(torch.autograd.Function):
-    """An operator under autograd and torch.func."""
+    """The operator `best` under autograd and torch.func, which has no derivative."""
 
     @staticmethod
     def forward(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:

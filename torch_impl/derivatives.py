@@ -69,7 +69,7 @@ class Engine(NamedTuple):
         return self.operators.score(s, lengths, values, gaps, *self.call)
 
     def gradients(self, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, with_values: bool) -> Derivatives:
-        """Scores and gradients. Without values, d_values may be anything of its shape, and there are none of gaps."""
+        """Scores and gradients. Without values, d_values may be anything of its shape, and d_gaps is empty."""
         return self.operators.gradients(s, lengths, values, gaps, *self.call, with_values)
 
     def tangents(
@@ -441,7 +441,8 @@ def _are_ones(cotangent: Tensor) -> bool:
 
 
 def _reused_or_cloned(saved: Tensor) -> Tensor:
-    """A saved output as a result of the backward: without a copy where no caller can see it modified.
+    """A saved output as a result of the backward: copied only if the caller could modify it and
+    the graph is kept.
 
     Where more is to be differentiated, autograd tracks that the two are one tensor.
     """
@@ -476,7 +477,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
     def of_older_vmap(*arguments: Any) -> Any:
         """Map over one level of the vmap of autograd.grad(is_grads_batched=True)."""
         leaves, structure = tree_flatten(arguments)
-        absent = 2**31  # the size that a tensor without the level gets for it
+        absent = 2**31  # the size given to a tensor that this level does not batch
         for level in range(1, 65):
             moved = [
                 torch.ops.aten._remove_batch_dim(x, level, absent, 0) if isinstance(x, Tensor) else x for x in leaves
@@ -490,7 +491,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # this rule is never removed: when a later import defines the operator again, one with no rule left would vanish,
-    # although functions of the earlier import still call it
+    # this rule is never removed: when a later import defines the operator again, an operator that loses its last rule
+    # is removed, but functions of the earlier import still call it
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-With `fused`, and with `wavefront` under torch.export, each is a single operator call: see `derivatives`.
+With `fused`, and with `wavefront` and `cuda_graph` under torch.export, each is a single kernel call: see `derivatives`.
 """
 
 import functools
@@ -100,8 +100,8 @@ def hessian_vector_product(
         similarity, lengths, parameters: as for that function.
 
     Returns:
-        A tensor of similarity's shape, dtype and device. With gradients enabled it can be differentiated again by
-        the variants that are right to third order.
+        A tensor of similarity's shape, dtype and device. With gradients enabled it can be differentiated again, if
+        the variant is right to third order.
 
     Raises:
         TypeError, ValueError: as the function; similarity or vector is not as described.
@@ -145,7 +145,7 @@ def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, create_graph
 
 
 def _is_transformed(*tensors: Tensor) -> bool:
-    """Whether a derivative has to be one of torch.func. In forward mode too: a leaf of autograd has no tangent."""
+    """Whether torch.func must take the derivative; in forward mode too, because an autograd leaf has no tangent."""
     return not is_exporting() and (compiled_or_in_torch_func() or under_forward_mode() or any(map(is_traced, tensors)))
 
 

@@ -3,8 +3,8 @@
     tensors    -> arrays -> jax.jit(function)         -> arrays -> tensors
     cotangents -> arrays -> the pullback of jax.vjp   -> arrays -> gradients
 
-An arrow shares memory: by DLPack; but into JAX as a NumPy array where JAX has no device but the CPU. What is copied,
-and which transforms are lost, is in docs/transforms.md. Only this module of the package imports JAX.
+An arrow shares memory: by DLPack; but into JAX as a NumPy array where JAX has no device but the CPU (not bfloat16).
+What is copied, and which transforms are lost, is in docs/transforms.md. Only this module of the package imports JAX.
 """
 
 import functools

@@ -43,7 +43,7 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        RuntimeError: an argument requires a gradient or has a tangent: what is fitted here has none.
+        RuntimeError: an argument requires a gradient or has a tangent: the fit has no derivative.
     """
     checks.check_points(see(x), see(y))
     checks.check_count("epochs", epochs)
@@ -121,7 +121,7 @@ def _steps(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
 
 
 def _go_on(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
-    """Many steps, after which a and b are where the next ones begin: what a CUDA graph does."""
+    """Many steps, written into a and b: what a CUDA graph repeats."""
     moved_a, moved_b = _python_loop(_steps, a, b, x, y, rate, GRAPH_STEPS // STEPS_PER_ITERATION)
     return a.copy_(moved_a), b.copy_(moved_b)
 
@@ -156,7 +156,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """Return the variants that the benchmark may ask for."""
+    """Return what the benchmark may not ask for."""
     return Abilities(None, {})
 
 

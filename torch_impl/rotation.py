@@ -32,8 +32,8 @@ def indices(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
 def put(table: Tensor, i: int, j: int, value: Tensor | float) -> Tensor:
     """A copy of the table with one cell replaced: PyTorch's functional update.
 
-    By slices: under torch.func.vmap the gradient of what select_scatter puts is as many times too large as the
-    dimension has places (PyTorch 2.11 to 2.13).
+    By slices: under torch.func.vmap select_scatter's source gets a gradient that is too large by the factor of the
+    dimension's size (PyTorch 2.11 to 2.13).
     """
     cell = torch.as_tensor(value, dtype=table.dtype, device=table.device).expand(table.shape[2:])
     row = torch.slice_scatter(table[i : i + 1], cell[None, None], 1, j, j + 1)
@@ -79,8 +79,8 @@ def initial_states(
 ) -> tuple[States, States]:
     """The states of the two anti-diagonals before the first, which lie outside the matrix.
 
-    They hang on every differentiable input by a zero: the scan operator cuts the gradient of its earlier steps when
-    the first carry needs none (2.11), and vmap wants a carry that is batched like what replaces it.
+    They depend on every differentiable input, times 0: the scan operator cuts gradients between steps when the
+    first carry needs none (2.11), and vmap wants a carry that is batched like what replaces it.
     """
     zero = 0.0 * sum([*parameters.values(), *(matrix[0, 0] for matrix in (rotated, *gaps.values()))])
     before, last = (
@@ -112,7 +112,7 @@ def up_keeps(last: States, outside: tuple) -> tuple[States, States]:
 
 
 def _at(places: int | slice, state: Tensor, outside: Tensor | float) -> Tensor | float:
-    """The border's values at some places, or the one of all."""
+    """The border's values at some places, or the single value for all."""
     return outside[places] if isinstance(outside, Tensor) and outside.ndim == state.ndim else outside
 
 
@@ -135,5 +135,5 @@ def score_of_ends(
 
 
 def _trailing(grid: Tensor, like: Tensor) -> Tensor:
-    """A (rows, cols) grid with as many axes as `like`, so that it broadcasts over the batch."""
+    """A 2-D grid with as many axes as `like`, so that it broadcasts over the batch."""
     return grid.reshape(grid.shape + (1,) * (like.ndim - 2))

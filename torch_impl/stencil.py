@@ -93,7 +93,7 @@ def _scanned(following: Callable[..., Tensor], w: Tensor) -> Tensor:
         after = following(column, weights)
         return after, after.clone()  # the operator forbids results that alias each other
 
-    # ones, but with a gradient: the scan operator cuts that of later columns where the first needs none (2.11)
+    # ones, but with a gradient: the scan operator cuts gradients between steps when the first carry needs none (2.11)
     first = w[:, 0] ** 0
     _, columns = scan(step, first, w.T)
     return torch.cat([first[None], columns]).T
@@ -116,7 +116,7 @@ def _gradient(function: Callable[..., Tensor], w: Tensor, cotangent: Tensor) -> 
 
 
 def abilities(device: str) -> Abilities:
-    """Return the variants that the benchmark may ask for."""
+    """Return what the benchmark may not ask for."""
     return Abilities(None, {})
 
 

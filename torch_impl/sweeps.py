@@ -10,7 +10,7 @@
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
 (*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs compute a whole batch at
 once: they move its axis to the end of every tensor. Cells outside lengths never feed a cell inside, so lengths only
-decide where an alignment may end. A gap by position is a matrix like the similarity and arranged as it is; each step
+decide where an alignment may end. A gap by position is a matrix like the similarity and is arranged like it; each step
 gets the values of its cells.
 
 rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of

@@ -92,7 +92,7 @@ def levels_of(transform: str) -> tuple[int, ...]:
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether autograd records what is done with the tensor, also under torch.func.vmap; not for the compiler."""
+    """Whether autograd records what is done with the tensor, also under torch.func.vmap; not while compiling."""
     while _functorch.is_functorch_wrapped_tensor(tensor) and not tensor.requires_grad:
         tensor = _functorch.get_unwrapped(tensor)
     return tensor.requires_grad

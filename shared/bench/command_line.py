@@ -14,7 +14,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.processes import counts
 from shared.bench.questions.question import Question
 from shared.bench.run.interpreters import parse_python
-from shared.bench.run.schedule import LEAST_WORKERS
+from shared.bench.run.schedule import LEAST_REPEATS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
 from shared.problems.argument_types import file, join_numbers, memory, names, one_of, real, size, sizes, some_of, whole
 from shared.problems.problem import Argument, Problem, UnusableInput
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
-    workers = f"fresh processes that time each case (default {LEAST_WORKERS} or more; in some questions 3)"
+    workers = f"fresh processes that time each case (default {LEAST_REPEATS} or more; in some questions 3)"
     add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)

@@ -6,8 +6,8 @@ whole workers are independent. So each contributes one value, the median of the 
 
 A few workers show only roughly how far such values scatter, so there is also an expectation: 1 % for the process
 itself, plus the standard error of the median of its rounds, from how far these scatter. The expectation counts
-as two further workers beside what is seen (a moderated t test), unless more is seen. A worker whose value is far off
-is clipped, so that one odd process does not decide.
+as two further workers beside what is seen (a moderated t test), unless the observed scatter is larger. A worker whose
+value is far off is clipped, so that one odd process does not decide.
 """
 
 import functools
@@ -24,8 +24,8 @@ LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
-# as logarithms: the scatter between processes of the same code, beyond that of their rounds; the scatter of rounds that
-# is assumed where fewer than _LEAST_DEVIATIONS deviations are there to estimate it
+# standard deviations of logarithms: between processes of the same code, beyond what their rounds explain; and between
+# rounds, where fewer than _LEAST_DEVIATIONS deviations are known
 _PROCESS_SCATTER, _ROUND_SCATTER, _LEAST_DEVIATIONS = 0.01, 0.1, 6
 # of normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / deviation
 _MEDIAN_DEVIATION_TO_SIGMA, _ERROR_OF_MEDIAN = 1.4826, 1.2533
@@ -40,8 +40,8 @@ Count = Annotated[int, "positive"]
 class Block(NamedTuple):
     """Calls of one case that were timed one after the other, in seconds per call, to eight digits."""
 
-    worker: int  # number of the set of fresh workers (one per framework and label), counted over the run
-    round: int  # which round of that worker
+    repeat: int  # number of its set of fresh workers, from 0
+    round: int  # which round of these workers
     calls: int
     median: Seconds
     p90: Seconds  # the 90th percentile
@@ -49,10 +49,10 @@ class Block(NamedTuple):
     slowest: Seconds
 
     @classmethod
-    def of(cls, worker: int, round_number: int, seconds: Sequence[float]) -> "Block":
+    def of(cls, repeat: int, round_number: int, seconds: Sequence[float]) -> "Block":
         """Summarize the seconds of each call."""
         values = (median(seconds), float(np.percentile(seconds, 90)), min(seconds), max(seconds))
-        return cls(worker, round_number, len(seconds), *(float(f"{value:.8g}") for value in values))
+        return cls(repeat, round_number, len(seconds), *(float(f"{value:.8g}") for value in values))
 
 
 class Estimate(NamedTuple):
@@ -91,7 +91,7 @@ class Estimate(NamedTuple):
 
 def median_time(blocks: Sequence[Block]) -> Estimate:
     """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers."""
-    return _interval(_moderated(_by_worker(_round_medians(blocks))))
+    return _interval(_moderated(_by_repeat(_round_medians(blocks))))
 
 
 def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
@@ -104,9 +104,9 @@ def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Esti
 
 
 def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> tuple[tuple[float, ...], ...]:
-    """The time of one case over that of another in the rounds that both were in, by worker."""
+    """The time of one case over that of another in the rounds that both were in, by repeat."""
     over, under = _round_medians(numerator), _round_medians(denominator)
-    return _by_worker({key: over[key] / under[key] for key in over if key in under})
+    return _by_repeat({key: over[key] / under[key] for key in over if key in under})
 
 
 def mean_over_processes(values: Sequence[float], scatter: float = _ROUND_SCATTER) -> Estimate:
@@ -116,7 +116,7 @@ def mean_over_processes(values: Sequence[float], scatter: float = _ROUND_SCATTER
 
 def unpaired_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
     """Time of a case over another's, rounds unpaired; the interval leaves out changes of the machine between runs."""
-    over, under = (_moderated(_by_worker(_round_medians(side))) for side in (numerator, denominator))
+    over, under = (_moderated(_by_repeat(_round_medians(side))) for side in (numerator, denominator))
     variances = over.error**2, under.error**2
     # of the difference of two means, by Welch and Satterthwaite
     degrees = sum(variances) ** 2 / (variances[0] ** 2 / over.degrees + variances[1] ** 2 / under.degrees)
@@ -125,16 +125,16 @@ def unpaired_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> 
 
 
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
-    """The median of each round, by (worker, round)."""
-    return {(block.worker, block.round): block.median for block in blocks}
+    """The median of each round, by (repeat, round)."""
+    return {(block.repeat, block.round): block.median for block in blocks}
 
 
-def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
-    """Values by (worker, round), as the values of each worker's rounds."""
-    workers: dict[int, list[float]] = {}
-    for (worker, _), value in rounds.items():
-        workers.setdefault(worker, []).append(value)
-    return tuple(map(tuple, workers.values()))
+def _by_repeat(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
+    """Values by (repeat, round), as the values of each repeat's rounds."""
+    repeats: dict[int, list[float]] = {}
+    for (repeat, _), value in rounds.items():
+        repeats.setdefault(repeat, []).append(value)
+    return tuple(map(tuple, repeats.values()))
 
 
 class _Mean(NamedTuple):

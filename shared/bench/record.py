@@ -73,10 +73,10 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Generation:
-    """A set of fresh workers that has timed all its rounds."""
+class Repeat:
+    """One set of fresh workers, one for each framework and label, that has timed all its rounds."""
 
-    worker: int
+    number: int
     seconds: Seconds  # that its rounds took
     others: float | None  # CPU seconds that other programs used on the run's cores meanwhile
 
@@ -90,19 +90,19 @@ class Result:
     reason: str | None = None
     gate: Gate | None = None
     build_seconds: float = 0.0
-    cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
+    cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one call per process
     early_seconds: Seconds | None = None  # median of a few calls right after the first, until there are blocks
     # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none
     warm: list[Seconds] = field(default_factory=list)  # first calls of new processes that find the caches on disk
-    # of each worker, whether times had settled when its warm-up calls ended; None: too few calls to tell
+    # of each repeat, whether times had settled when its warm-up calls ended; None: too few calls to tell
     settled: list[bool | None] = field(default_factory=list)
     peak_bytes: int | None = None
     input_bytes: int | None = None
     output_bytes: int | None = None
     work: Count | None = None
-    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per worker
+    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per repeat
     kernels: int | None = None  # that a call launches on an accelerator
     blocks: list[Block] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of a question that measures in its own way: plain JSON
@@ -178,7 +178,7 @@ class Record:
     references: list[ReferenceTime] = field(default_factory=list)
     calibration_seconds: list[Seconds] = field(default_factory=list)  # of measure/machine.py, once a round
     gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
-    generations: list[Generation] = field(default_factory=list)  # those that are complete
+    repeats: list[Repeat] = field(default_factory=list)  # those that are complete
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
@@ -191,9 +191,9 @@ class Record:
         return known_result
 
     @property
-    def next_worker(self) -> int:
-        """The number of the next set of fresh workers that time rounds."""
-        return 1 + max((block.worker for result in self.results for block in result.blocks), default=-1)
+    def next_repeat(self) -> int:
+        """The number of the next repeat."""
+        return 1 + max((block.repeat for result in self.results for block in result.blocks), default=-1)
 
     def note(self, text: str) -> None:
         """Add a note, once."""
@@ -220,7 +220,7 @@ class Record:
     def cores_busy_with_others(self) -> float | None:
         """Cores that other programs kept busy on average while rounds were timed; None where the
         entries are too short to know it to a tenth of a core: the system counts in hundredths of a second."""
-        measured = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
+        measured = [(entry.seconds, entry.others) for entry in self.repeats if entry.others is not None]
         seconds = sum(seconds for seconds, _ in measured)
         return sum(others for _, others in measured) / seconds if seconds > 0.2 * len(measured) else None
 

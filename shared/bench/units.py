@@ -51,11 +51,6 @@ def rough_text(value: float) -> str:
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def factor_text(value: float) -> str:
-    """A factor that is an upper limit, with three significant figures."""
-    return f"{value:.2f}" if value < 10 else figures(value)
-
-
 def processes_text(estimate: Estimate) -> str:
     """The number of processes where they are few."""
     count = estimate.processes

@@ -91,11 +91,11 @@ class AlignmentInputs(Inputs):
         """(pairs, 2): the lengths of every pair, once; also of a single one without lengths."""
         rows, cols = self.similarity.shape[-2:]
         lengths = np.array([rows, cols]) if self.lengths is None else self.lengths
-        return np.broadcast_to(lengths, (self.pairs // self.repeats, 2))
+        return np.broadcast_to(lengths, (self.pairs // self.copies, 2))
 
     @property
     def pairs(self) -> int:
-        return len(self.similarity) * self.repeats if self.similarity.ndim == 3 else 1
+        return len(self.similarity) * self.copies if self.similarity.ndim == 3 else 1
 
     def resized(self, step: int) -> "AlignmentInputs":
         similarity, lengths = other_length(self.similarity, -1, step), None
@@ -107,7 +107,7 @@ class AlignmentInputs(Inputs):
     @property
     def work(self) -> int:
         """Cells inside the lengths: the work asked for, not the padding."""
-        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum()) * self.repeats
+        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum()) * self.copies
 
 
 def alignment_inputs(
@@ -124,7 +124,7 @@ def alignment_inputs(
             GPU_SIZE: _made(small, settings, parameters, options),
             CHIP_SIZE: _made(large, settings, parameters, options),
         }
-        by_size[CHIP_SIZE] = replace(by_size[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT, by_device_time=True)
+        by_size[CHIP_SIZE] = replace(by_size[CHIP_SIZE], copies=CHIP_BATCH // CHIP_DISTINCT, by_device_time=True)
         return {f"{rows}x{cols}": inputs for (rows, cols), inputs in by_size.items()}
     return {BATCH: _made(_single_and_batch(settings)[1], settings, parameters, options)}
 

@@ -82,7 +82,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     sizes = Sizes("ROWSxCOLS", "100x150", _GROWTH, "cells in a call", growth_form="BATCHxROWSxCOLS")
     loop_text = (
         "A step is an anti-diagonal of all pairs (cell_loop: a cell of all pairs; batch_loop: an anti-diagonal of one; "
-        "fused: none); cells are those of the variant's skewed layout, which has more than a matrix that is not square "
+        "fused: none); cells are those of the variant's skewed layout, more than the matrix has unless it is square "
         "(cell_loop, fused: those of the matrix)"
     )
     has_auto = True
@@ -164,7 +164,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
             return expected, "NumPy"
         similarity = batched(inputs.similarity)[expected.pairs].astype(np.float64)
         gaps = {name: batched(gap)[expected.pairs].astype(np.float64) for name, gap in inputs.gaps.items()}
-        batch = replace(inputs, similarity=similarity, gaps=gaps, repeats=1)
+        batch = replace(inputs, similarity=similarity, gaps=gaps, copies=1)
         passes = [name for name in PASSES if getattr(expected, name) is not None]
         weights = [batched(inputs.weights)[expected.pairs].astype(np.float64)]
         on_corners, full = (

@@ -26,7 +26,7 @@ class Inputs(ABC):
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)  # known when a function is made
     seed: int = field(default=0, kw_only=True)
     # so often are the arrays repeated on the device, along their first axis: a large batch of a few pairs
-    repeats: int = field(default=1, kw_only=True)
+    copies: int = field(default=1, kw_only=True)
     # whether a call keeps an accelerator busy: frameworks are then compared by its time, else by wall time
     by_device_time: bool = field(default=False, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)  # lines on how it was made, for the reader of a result
@@ -34,7 +34,7 @@ class Inputs(ABC):
     @property
     def title(self) -> str:
         """The text, and how often the arrays are repeated."""
-        return self.text if self.repeats == 1 else f"{self.text}, each {self.repeats} times"
+        return self.text if self.copies == 1 else f"{self.text}, each {self.copies} times"
 
     @property
     @abstractmethod

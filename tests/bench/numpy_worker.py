@@ -3,8 +3,8 @@
     python numpy_worker.py OPTIONS FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 
 OPTIONS is JSON. faults: dictionaries; where `do` is a command's name (or "start") and the other fields are those of its
-case, `then` happens, every time or only the `nth` time in the run. wrong: the variant whose results are. repeats: the
-most repeats of an input that an accelerator has memory for. notes: a file that gets a line of JSON for each call, and
+case, `then` happens, every time or only the `nth` time in the run. wrong: the variant whose results are. copies: the
+most copies of an input that an accelerator has memory for. notes: a file that gets a line of JSON for each call, and
 for what only concerns an accelerator.
 """
 
@@ -66,9 +66,9 @@ class Backend:
     peak_bytes = staticmethod(lambda *_: 4096)
     device_memory = staticmethod(lambda device: 2**30)
 
-    def __init__(self, name: str, wrong: str | None = None, repeats: int = 1, notes: str | None = None) -> None:
+    def __init__(self, name: str, wrong: str | None = None, copies: int = 1, notes: str | None = None) -> None:
         """wrong: the variant whose results are."""
-        self._name, self._wrong, self._repeats, self._notes = name, wrong, repeats, notes
+        self._name, self._wrong, self._copies, self._notes = name, wrong, copies, notes
 
     def abilities(self, problem: str, device: str) -> Abilities:
         return Abilities("fused" if problem in ALIGNMENTS else None)
@@ -122,7 +122,7 @@ class Backend:
         return lambda: None
 
     def repeated(self, value: np.ndarray, times: int) -> np.ndarray:
-        if times > self._repeats:
+        if times > self._copies:
             raise TooLittleMemory
         return np.concatenate([value] * times)
 

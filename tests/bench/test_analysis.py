@@ -14,7 +14,7 @@ from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import Block, Estimate, break_even, drift, median_time, time_ratio, unpaired_ratio
-from shared.bench.record import Gate, Generation, Record, Result
+from shared.bench.record import Gate, Record, Repeat, Result
 from shared.bench.units import bytes_text, duration, figures, interval_text, minutes_text, ratio_text, rough_text
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 
@@ -145,7 +145,7 @@ def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
     assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
 
 
-GATE = "every time passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
+GATE = "all timed results passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
 STEADY = steady(case("jax", "vmap"), 0.25)
 WRONG = ended(case("jax", "wavefront"), "wrong", "score off by 1.0e+00 for pair 2, allowed 1.0e-05")
 FAILED = ended(case("torch", "vmap"), "failed", "ValueError: no such thing", blocks=blocks([1.0] * 3 + [9.0] * 3),
@@ -181,7 +181,7 @@ def test_gates_tell_their_source_the_pairs_they_covered_and_the_worst_error():
     assert lines_of(*results, inputs=inputs)[:3] == [
         f"pairs too large for the NumPy reference were gated by {source}",
         "JAX vmap score, 6x7: it found 9 of 10 letters",
-        "every time passed the parity gate on 2 of 3 and 2 of 16 pairs; worst error 31% of what is allowed",
+        "all timed results passed the parity gate on 2 of 3 and 2 of 16 pairs; worst error 31% of what is allowed",
     ]
 
 
@@ -204,7 +204,7 @@ def test_drift_unsettled_warm_ups_the_calibration_and_missing_new_shapes_are_tol
 
 @pytest.mark.parametrize(("busy", "warned"), [(0.4, False), (19.0, True)])
 def test_other_programs_that_took_much_are_warned_of(busy: float, warned: bool):
-    made = record(STEADY, settings=ONE_PASS, generations=[Generation(0, 20.0, busy)])
+    made = record(STEADY, settings=ONE_PASS, repeats=[Repeat(0, 20.0, busy)])
     assert [line.startswith("Other programs kept 0.95 of 1 cores busy") for line in warnings(made)] == [True] * warned
 
 

@@ -110,9 +110,9 @@ def test_a_run_times_both_dtypes_on_as_many_cores_as_threads_and_goes_on(
         (dtype, label, 4) for dtype in DTYPES for label in ("1 thread", "2 threads")
     }
     assert "2 threads against 1 thread" in done.out and html_report([made]).count("<figure>") == 1
-    made.generations.pop()
+    made.repeats.pop()
     _, after = resumed(tmp_path, made)
-    assert [generation.worker for generation in after.generations] == [0, 2]  # the interrupted one does not count
+    assert [repeat.number for repeat in after.repeats] == [0, 2]  # the interrupted one does not count
 
 
 def pools(runner: CaseRunner, case: Case) -> dict[str, Any]:

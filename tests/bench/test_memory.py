@@ -178,7 +178,7 @@ CASES = [
 
 
 class Accelerators:
-    """A run whose workers have room for so many repeats; one without a number dies, one with an error tells it."""
+    """A run whose workers have room for so many copies; one without a number dies, one with an error tells it."""
 
     def __init__(self, jax: int | str | None, torch: int | None) -> None:
         self.settings = Settings(device="cuda", passes=("score", "marginals"))
@@ -191,11 +191,11 @@ class Accelerators:
     def write(self, name: str, value: Any) -> None:
         assert name == "5x4.inputs"
 
-    def ask(self, do: str, of: Case, function: Any, repeats: int) -> Reply:
+    def ask(self, do: str, of: Case, function: Any, copies: int) -> Reply:
         assert (do, function) == ("call", fits)
-        self.asked.append((of, repeats))
+        self.asked.append((of, copies))
         room = self.room[of.framework]
-        return Reply("ok", None, {"fits": repeats <= room}) if isinstance(room, int) else Reply("failed", room)
+        return Reply("ok", None, {"fits": copies <= room}) if isinstance(room, int) else Reply("failed", room)
 
     def running(self, of: Case) -> object | None:
         return None if self.room[of.framework] is None else object()
@@ -207,17 +207,17 @@ class Accelerators:
 def largest(run: Any) -> int:
     made = AlignmentInputs("two pairs", np.zeros((2, 5, 4), np.float32), None)
     able = {"jax": Abilities("fused"), "torch": Abilities("fused", uncompiled_variants={"fused": "one operator"})}
-    fitting = largest_batches(run, {"5x4": replace(made, repeats=8), "3x3": made}, CASES, able)
-    assert fitting["3x3"].repeats == 1
-    return fitting["5x4"].repeats
+    fitting = largest_batches(run, {"5x4": replace(made, copies=8), "3x3": made}, CASES, able)
+    assert fitting["3x3"].copies == 1
+    return fitting["5x4"].copies
 
 
 @pytest.mark.parametrize(
-    ("jax", "torch", "repeats"),
+    ("jax", "torch", "copies"),
     [(8, 8, 8), (4, 8, 4), (4, 1, 1), (3, 100, 2), (0, 0, 1), (8, None, 1), ("it broke", 8, 8)],
 )
-def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: int | None, repeats: int):
-    assert largest(Accelerators(jax, torch)) == repeats  # any other error is left for the case to report
+def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: int | None, copies: int):
+    assert largest(Accelerators(jax, torch)) == copies  # any other error is left for the case to report
 
 
 def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ended():
@@ -247,7 +247,7 @@ def test_a_run_finds_batches_and_tries_the_largest(tmp_path: Path):
 def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     notes = tmp_path / "notes"
     # a pair takes 6 * 7 * 4 bytes, and 8 for its lengths: 5,658 fit beside 4 KiB; and the worker has room for some more
-    use_numpy_workers(monkeypatch, repeats=6_000, notes=str(notes))
+    use_numpy_workers(monkeypatch, copies=6_000, notes=str(notes))
     small = ("memory", *FUSED, "--device", "cuda", "--size", "6x7")
     ended, made = finished(tmp_path, *small, "--memory", "1MB")
     trial = made.results[0].details["trial"]

@@ -15,7 +15,7 @@ from hand_made import case, steady
 from shared.bench.cases import Settings
 from shared.bench.estimates import Block
 from shared.bench.questions import read_record
-from shared.bench.record import SCHEMA_VERSION, Gate, Generation, InputFacts, Record, Result, UnreadableRecord
+from shared.bench.record import SCHEMA_VERSION, Gate, InputFacts, Record, Repeat, Result, UnreadableRecord
 from shared.problems.alignment_inputs import AlignmentInputs
 
 CASE = asdict(case("jax", "vmap", input="6x7"))
@@ -43,7 +43,7 @@ WHOLE = replace(
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
     calibration_seconds=[0.005, 0.006],
-    generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
+    repeats=[Repeat(0, 12.0, 0.25), Repeat(1, 11.0, None)],
     resumed_by=["python compare.py --resume run.json"],
 )  # fmt: skip
 
@@ -98,17 +98,17 @@ def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, conte
 
 
 @pytest.mark.parametrize(
-    ("generations", "cores"),
+    ("repeats", "cores"),
     [
-        ([Generation(0, 0.5, 0.25)], 0.5),
+        ([Repeat(0, 0.5, 0.25)], 0.5),
         # too short: the system counts in hundredths of a second
-        ([Generation(0, 0.3, 0.15), Generation(1, 0.1, 0.0)], None),
-        ([Generation(0, 10.0, None)], None),
-        ([Generation(0, 10.0, 1.0), Generation(1, 30.0, 9.0), Generation(2, 10.0, None)], 0.25),
+        ([Repeat(0, 0.3, 0.15), Repeat(1, 0.1, 0.0)], None),
+        ([Repeat(0, 10.0, None)], None),
+        ([Repeat(0, 10.0, 1.0), Repeat(1, 30.0, 9.0), Repeat(2, 10.0, None)], 0.25),
     ],
 )
-def test_the_load_by_other_programs_is_over_all_that_was_timed(generations: list[Generation], cores: float | None):
-    assert hand_made.record(generations=generations).cores_busy_with_others == cores
+def test_the_load_by_other_programs_is_over_all_that_was_timed(repeats: list[Repeat], cores: float | None):
+    assert hand_made.record(repeats=repeats).cores_busy_with_others == cores
 
 
 def test_the_facts_of_an_input_are_what_it_holds():

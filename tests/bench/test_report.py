@@ -60,7 +60,7 @@ def test_a_quick_run_says_that_compiled_jax_stands_beside_eager_pytorch():
 
 def test_the_table_of_all_cases_has_every_number():
     made = recorded.plain()
-    made.results[0].blocks = [Block.of(block.worker, block.round, (0.16,) * 6) for block in made.results[0].blocks]
+    made.results[0].blocks = [Block.of(block.repeat, block.round, (0.16,) * 6) for block in made.results[0].blocks]
     row = row_of_first(made)
     assert [len(table.rows) for table in case_tables(made)] == [12] * 3
     assert row == {
@@ -69,7 +69,7 @@ def test_the_table_of_all_cases_has_every_number():
         "new shape": "300 ms", "second\nnew shape": "150 ms",
         "median": "160 ms", "95% interval": "159 … 161 ms", "samples": "120", "rounds": "20", "workers": "4",
         "GCUPS": "0.0125", "of the limit": "1.11%", "memory": "25.0 MiB", "input bytes": "17.0 MiB",
-        "output bytes": "480 B", "error, of allowed": "11.0%", "status": "ok",
+        "output bytes": "480 B", "error / allowed": "11.0%", "status": "ok",
     }  # fmt: skip
     made.results[0].blocks = []
     assert row_of_first(made)["status"] == "not timed"
@@ -115,9 +115,9 @@ def test_a_table_that_is_too_wide_goes_on_below_with_the_columns_that_name_its_r
 
 PARTS = {
     console_report: ("Which framework is faster\n", "\nscore: JAX (fused, ", "\n  Other variants: vmap ",
-                     "\nsmith_waterman: smooth", "\nAll cases", "\nevery"),
+                     "\nsmith_waterman: smooth", "\nAll cases", "\nall timed"),
     lambda made: markdown_report([made]): ("### Which framework is faster", "- **score**: JAX (fused, ",
-        "### Every number, and diagnostics", "### Time of a call", "- every time passed"),
+        "### Every number, and diagnostics", "### Time of a call", "- all timed results passed"),
     lambda made: html_report([made]): ("<h3>Which framework is faster</h3>", "What first calls of marginals and the",
         "score: the forward", "<h3>First calls</h3>", "<h3>Time of a call</h3>", "<h3>Memory and errors</h3>"),
 }  # fmt: skip

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import NO_ROOM, FirstCall, Generation, Record, Result
+from shared.bench.record import NO_ROOM, FirstCall, Record, Repeat, Result
 from shared.bench.run import context, fresh_processes, progress, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.first_calls import (
@@ -72,18 +72,18 @@ def simulate(
     """
     begun: list[tuple[list[Case], float]] = []
 
-    def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
+    def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
         begun.append((cases, end - clock.now))
         for one in cases:
             power = number % 3 if one.worker_key == ("jax", "1 thread") else 0
             run.record.result(one).blocks += [Block.of(number, at, [scatter**power]) for at in range(7)]
-        run.record.generations.append(Generation(number, 1.0, None))
+        run.record.repeats.append(Repeat(number, 1.0, None))
         clock.now += seconds(run, cases)
         run.cached.update(cases)
         return cases
 
     for module in (timed_calls, fresh_processes):
-        monkeypatch.setattr(module, "one_generation", one_generation)
+        monkeypatch.setattr(module, "one_repeat", one_repeat)
     return begun
 
 
@@ -176,7 +176,7 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
     assert reasons("score") == [None] * 3
     middle.status, middle.reason = "limit", "> 120 s"
     assert reasons("score") == [None, None, "> 120 s with less work"]
-    smallest.status, smallest.reason = "limit", "needs about 93.0 GiB, may take 34.0 GiB"  # every pass has its own need
+    smallest.status, smallest.reason = "limit", "needs about 93.0 GiB, limit 34.0 GiB"  # every pass has its own need
     largest.status, largest.reason = "limit", "> 120 s with less work"
     assert reasons("marginals") == [None, "> 120 s with less work", "> 120 s with less work"]
     middle.case = replace(middle.case, pass_name="marginals")
@@ -189,11 +189,11 @@ def test_a_case_that_needs_more_memory_than_a_worker_may_take_is_not_tried():
     small.peak_bytes, middle.peak_bytes = 96 * 2**20, 2**20  # what is little may be fixed costs
     made = record(small, middle, inputs={name: facts(shape=shape) for name, shape in shapes.items()})
     large = replace(small.case, input="40x60")  # 64 times as large
-    assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, may take 5.00 GiB"
+    assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, limit 5.00 GiB"
     for memory in ({"jax": 7 * 2**30}, {"jax": None}, {"torch": 1}):
         assert memory_exceeded(made, large, memory) is None
     middle.peak_bytes = 96 * 2**20  # with two smaller inputs by the larger of them
-    assert memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, may take 512.0 MiB"
+    assert memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, limit 512.0 MiB"
     # by another pass it is not known, and the small one was tried
     for other in (replace(large, pass_name="marginals"), small.case):
         assert memory_exceeded(made, other, {"jax": 1}) is None
@@ -294,10 +294,10 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     monkeypatch.setattr(run, "start_workers", lambda cases: None)
     monkeypatch.setattr(timed_calls, "_prepare", prepare)
     monkeypatch.setattr(timed_calls, "_time_rounds", time_rounds)
-    timed_calls.one_generation(run, list(warm), 2, 3600.0)
+    timed_calls.one_repeat(run, list(warm), 2, 3600.0)
     assert rounds == [({FAST, SLOW}, pytest.approx(0.2 * 4.0))]
     made.result(FAR_SLOWER).blocks.clear()  # as an interrupted run leaves it: it needs a time, whatever that takes
-    timed_calls.one_generation(run, list(warm), 3, 3600.0)
+    timed_calls.one_repeat(run, list(warm), 3, 3600.0)
     assert FAR_SLOWER in rounds[-1][0]
     (note,) = made.notes
     assert note.startswith("the budget of 300 s had no room for ") and "takes 40 s" in note

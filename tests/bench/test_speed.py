@@ -11,7 +11,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.estimates import Block, mean_over_processes
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import break_even_text
-from shared.bench.record import Generation, Result
+from shared.bench.record import Repeat, Result
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import duration
 
@@ -148,7 +148,7 @@ def test_each_variant_has_a_row_with_its_time_where_one_framework_has_it_alone()
     assert list(by_variant) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
     assert by_variant["wavefront"] == ["JAX 100 ms\n(PyTorch –)"]
     assert answer(results[0]).tables == []
-    titles = [answer(*results, generations=[Generation(0, 1.0, busy)]).tables[0].title for busy in (0.25, 0.75)]
+    titles = [answer(*results, repeats=[Repeat(0, 1.0, busy)]).tables[0].title for busy in (0.25, 0.75)]
     faster = "Which framework is faster"
     assert titles == [faster, f"{faster} (measured beside another program: see the warning)"]
 

@@ -65,7 +65,7 @@ def test_output_is_a_first_table_then_the_report_and_progress_goes_to_standard_e
     assert compiled.keys() == {(name, how) for name in ("PyTorch", "JAX") for how in ("fused (auto)", "wavefront")}
     assert compiled["PyTorch", "wavefront"] == "no" and compiled["JAX", "wavefront"] == "yes"
     # a line for each stage, and no step
-    stages = ["first calls", "worker 1, preparing", "worker 1, timing", "worker 1, first calls"]
+    stages = ["first calls", "repeat 1, preparing", "repeat 1, timing", "repeat 1, first calls"]
     assert both.err[1] == "starting PyTorch and JAX" and both.err[-4:] == stages
 
 
@@ -92,7 +92,7 @@ def test_every_case_has_passed_its_gate_and_has_times_memory_sizes_and_a_split(b
     for result in both.record.results:
         gate = result.gate
         assert gate and gate.source == "NumPy" and gate.pairs == 3 and 0 <= (gate.error_of_allowed or 0.0) <= 1
-        assert [(block.worker, block.round) for block in result.blocks] == [(0, 0), (0, 1)]
+        assert [(block.repeat, block.round) for block in result.blocks] == [(0, 0), (0, 1)]
         assert all(1 <= block.calls <= MOST_CALLS for block in result.blocks)
         assert result.work == both.record.inputs["batch"].work and (result.peak_bytes or 0) >= 0
         assert (result.input_bytes, result.output_bytes) == (3 * 7 * 6 * 8 + 3 * 2 * 4, 3 * 8)
@@ -349,7 +349,7 @@ def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, tempor
     path, by = tmp_path / "run.json", [signal.SIGTERM]
     options = ("--quick", "--json", str(path))
     fault = ENDLESS_ROUND | {"nth": 2}
-    code, out, err = interrupt_at("worker 1, timing", *options, by=by, fault=fault)
+    code, out, err = interrupt_at("repeat 1, timing", *options, by=by, fault=fault)
     assert code == 130 and not list(temporary.iterdir())
     assert "interrupted; this is what was finished:" in err and "Traceback" not in err
     assert list(rows(out)) == [("marginals", "JAX", "vmap")]
@@ -363,7 +363,7 @@ def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ):
     path, by = tmp_path / "run.json", [signal.SIGHUP, signal.SIGKILL]
-    code, _, _ = interrupt_at("worker 1, timing", "--json", str(path), by=by, fault=ENDLESS_ROUND)
+    code, _, _ = interrupt_at("repeat 1, timing", "--json", str(path), by=by, fault=ENDLESS_ROUND)
     assert code == -signal.SIGKILL and len(list(temporary.iterdir())) == 1
     before = Record.read(path)
     assert before.finished is None and [len(result.blocks) for result in before.results] == [1, 1]
@@ -381,7 +381,7 @@ def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
         assert new.cold[:1] == old.cold and new.blocks[0] == old.blocks[0] and len(new.blocks) == 3
         # what the interrupted process had compiled is gone: the next one found no caches
         assert len(old.warm) == len(new.warm) == 1
-    assert [entry.worker for entry in after.generations] == [1]  # the interrupted one does not count
+    assert [entry.number for entry in after.repeats] == [1]  # the interrupted one does not count
 
 
 @on_linux
@@ -405,7 +405,7 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SIZES.items():
             patch.setattr(alignment_inputs, name, value)
-        use_numpy_workers(patch, {**LOST, "do": "cold", "then": "lacks memory"}, repeats=4, notes=str(notes))
+        use_numpy_workers(patch, {**LOST, "do": "cold", "then": "lacks memory"}, copies=4, notes=str(notes))
         ended = run_here("--device", "cuda", *LEAST, "--variant", "wavefront,fused", "--json", str(path))
         assert ended.code == 0, ended.err
         record, calls = Record.read(path), [json.loads(line) for line in notes.read_text().splitlines()]
@@ -433,7 +433,7 @@ def test_there_are_two_inputs_and_the_larger_is_the_largest_batch_that_fits(on_g
     fits = "9x8: 16 pairs are the most that fit; 32 were asked for"
     assert fits in on_gpu.out
     assert {note[4] for name in ("jax", "torch") for note in noted(on_gpu, name, "call")} == {3, 16}
-    # what is repeated is judged in all its repeats
+    # what is repeated is judged in all its copies
     assert {r.gate.pairs for r in on_gpu.record.results if r.gate and r.case.input == "9x8"} == {16}
     assert on_gpu.resumed.inputs == inputs and fits in on_gpu.resumed.notes
 
@@ -460,7 +460,7 @@ def test_each_framework_has_its_share_of_memory_and_flushed_caches_at_timed_call
 
 def test_times_on_the_device_and_hardware_limits_are_measured_and_decide_the_large_input(on_gpu: SimpleNamespace):
     for result in on_gpu.record.results:
-        assert {block.worker for block in result.on_device} == {block.worker for block in result.blocks}
+        assert {block.repeat for block in result.on_device} == {block.repeat for block in result.blocks}
         assert all(block.calls == 3 and block.fastest > 0 for block in result.on_device)
     # 14 kernels for 2 * 10 anti-diagonals
     assert re.search(r"marginals +6x5 +JAX +wavefront +yes +\S+ .s +\S+ .s +14 +20 +0.7 +\S+ .s +\S+ .s", on_gpu.out)

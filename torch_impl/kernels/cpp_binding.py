@@ -101,7 +101,7 @@ def _gradients(
 def _marginals(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int, _: bool
 ) -> Derivatives:
-    """Scores, and their gradients with respect to similarity; in place of those for the values, the values."""
+    """Scores, and their gradients with respect to similarity; the values stand where their gradients would."""
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     scores, d_similarity = similarity.new_empty(similarity.size(0)), _like(similarity)
     _check(_kernel(similarity, kind, options).marginals(call, scores.data_ptr(), d_similarity.data_ptr()))
@@ -132,7 +132,7 @@ def _tangents(
 def _product(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_similarity: Tensor, kind: int, options: int
 ) -> Tensor:
-    """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
+    """The tangents of the gradients with respect to similarity, in a direction that is 0 for values and gaps."""
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     result, t_rows = _like(similarity), _contiguous_matrices(t_similarity)
     direction = t_rows.data_ptr(), t_rows.stride(0), 0
@@ -164,9 +164,9 @@ class Functions(NamedTuple):
 for _name, _function in Functions(_score, _gradients, _tangents, _product, _best)._asdict().items():
     _LIBRARY.impl(f"fused_{_name}", _function, "CPU")
 # without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call,
-# where the only gradients that are asked for are marginals
+# whose gradients are the marginals alone (_marginals)
 DIRECT = Functions(_score, _marginals, _tangents, _product, _best)
-# the same where autograd records: a compiler may trace the backward
+# where autograd records: tangents, product and best stay operators, because a compiler may trace the backward
 RECORDED = Functions(_score, _gradients, tangents, product, best)
 
 

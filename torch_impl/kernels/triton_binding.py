@@ -98,7 +98,7 @@ def product(
     kind: int,
     options: int,
 ) -> Tensor:
-    """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
+    """The tangents of the gradients with respect to similarity, in a direction that is 0 for values and gaps."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": torch.zeros_like(inputs["values"])}
     program = _program(product_program, Call(kind, options), inputs)

@@ -91,7 +91,7 @@ class Trainer:
             batch = divided(batch, processes.shards).shard(processes.index, processes.shards)
             weight /= processes.shards  # see above
         loss = self._loss(_on_device(batch, self._device), weight)
-        # waited for at the end: in a collective of its own the processes would wait for each other once more
+        # waited for at the end, with the gradients: alone it would cost another synchronization
         mean = loss.detach if processes is None else processes.mean(loss.detach())
         self._trained.optimizer.zero_grad()
         loss.backward()

@@ -1,6 +1,6 @@
 """The cost model of `growth`: what a call, a step of its loop and a cell cost, fitted to what each size took.
 
-    seconds of a call  = call + step * steps + cell * cells + beyond * max(0, cells - knee)
+    seconds of a call  = call + step * steps + cell * cells + excess * max(0, cells - knee)
     bytes of a call    = base + cell * cells
     seconds to compile = start + step * steps
 
@@ -28,7 +28,7 @@ _SOFT = 0.1
 # Errors beyond so many standard deviations count as that many: one odd size must not widen the interval of all others.
 # The standard deviation of a normal distribution is so many times the median of its absolute values.
 _ODD, _MEDIAN_TO_SIGMA = 2.5, 1.4826
-# columns, as unit vectors, that are less than this away from depending on each other
+# the tolerance for linear dependence of columns, scaled to unit length
 _DEPENDENT = 1e-6
 # most places where the knee is tried, and how many sizes there must be on either side
 _KNEES, _BESIDE = 5, 2

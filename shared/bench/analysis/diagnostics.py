@@ -70,7 +70,7 @@ def _gates(record: Record) -> Iterator[str]:
         covered = dict.fromkeys(f"{count} of {record.inputs[name].pairs}" for name, count in pairs.items())
         on = f" on {' and '.join(covered)} pairs" if covered else ""
         worst = max(result.gate.error_of_allowed or 0.0 for result in passed if result.gate)
-        yield f"every time passed the parity gate{on}; worst error {worst:.0%} of what is allowed"
+        yield f"all timed results passed the parity gate{on}; worst error {worst:.0%} of what is allowed"
 
 
 def drifts(record: Record) -> list[str]:
@@ -80,7 +80,7 @@ def drifts(record: Record) -> list[str]:
 
 
 def _steadiness(record: Record) -> Iterator[str]:
-    """Samples, drift, warm-ups that did not settle, and the machine itself; nothing of single calls."""
+    """Samples, drift, warm-ups that did not settle, and the machine itself; only of cases with several blocks."""
     timed = [result for result in record.results if result.measured and len(result.blocks) > 1]
     on_gpu = record.environment.get("gpu_kernels_seconds", 0.0)
     built = max((result.build_seconds for result in record.results if result.measured), default=0.0) + on_gpu

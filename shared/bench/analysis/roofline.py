@@ -10,7 +10,7 @@ BANDWIDTH, EXPONENTIALS = "bandwidth_bytes_per_second", "exponentials_per_second
 def rate_limit(record: Record, result: Result) -> float | None:
     """Work per second at the measured memory bandwidth, if a call reads its input and writes its output once.
 
-    On an accelerator also at the measured rate of exponentials, if it takes as many as the kernels; the lower of both.
+    On an accelerator also at the measured rate of exponentials, if it needs as many as `fused`: the lower of both.
     """
     bandwidth, exponentials = record.environment.get(BANDWIDTH), record.environment.get(EXPONENTIALS)
     moved = (result.input_bytes or 0) + (result.output_bytes or 0)

@@ -9,7 +9,7 @@ from shared.bench.record import Record, Result
 from shared.bench.units import (
     NOTHING,
     duration,
-    factor_text,
+    figures,
     processes_text,
     range_text,
     ratio_interval,
@@ -94,7 +94,7 @@ def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
         at_most = ratio.outcome == "one-sided" and not instead
-        limit = f"at most {factor_text(ratio.most)}×" if at_most else within(ratio)
+        limit = f"at most {figures(ratio.most)}×" if at_most else within(ratio)
         return f"{outcome}\n({'; '.join(filter(None, [limit, few]))})"
     if not ratio.has_interval:
         return f"{outcome} about {rough_text(ratio.value)}×\n({few})"
@@ -111,7 +111,7 @@ def in_words(names: Sequence[str], ratio: Estimate) -> str:
     """A cell as a sentence without its period."""
     first, second = names if ratio.value >= 1 else names[::-1]
     ratio = ratio if ratio.value >= 1 else ratio.inverse
-    most, interval = f"{factor_text(ratio.most)} times as fast", range_text(ratio.low, ratio.high, ratio_text)
+    most, interval = f"{figures(ratio.most)} times as fast", range_text(ratio.low, ratio.high, ratio_text)
     text = {
         "same": f"{first} and {second} take the same time, {within(ratio)}",
         "one-sided": f"{first} is as fast as {second} or faster, at most {most}",
@@ -126,7 +126,7 @@ def in_words(names: Sequence[str], ratio: Estimate) -> str:
 
 def within(ratio: Estimate) -> str:
     """Say how far a ratio may be from 1: in percent if it is the same, or else as a factor."""
-    return f"within {ratio.most - 1:.1%}" if ratio.outcome == "same" else f"within {factor_text(ratio.most)}×"
+    return f"within {ratio.most - 1:.1%}" if ratio.outcome == "same" else f"within {figures(ratio.most)}×"
 
 
 def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
@@ -159,7 +159,8 @@ def _blocks(result: Result, on_device: bool) -> list[Block]:
 
 
 def decided_on_device(record: Record, input_name: str) -> bool:
-    """Whether an input's cases are compared by the accelerator's time: it is busy, and every case has that time."""
+    """Whether an input's cases are compared by the accelerator's time: the input keeps it busy, and
+    every case has that time."""
     timed = [result for result in record.results if result.measured and result.case.input == input_name]
     return record.inputs[input_name].by_device_time and bool(timed) and all(result.on_device for result in timed)
 

@@ -6,7 +6,7 @@ from statistics import median_high  # not NumPy's: a call may take only microsec
 from typing import Any
 
 # Warm-up ends when the median of the last WINDOW calls is not below that of the WINDOW calls before by more than
-# SETTLED, or after so many calls or seconds. A call that takes longer than that many seconds is made once.
+# SETTLED, or after so many calls or seconds. A call of more than half that many seconds is made once.
 SETTLED = 0.03
 WINDOW = 3
 MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 1.0

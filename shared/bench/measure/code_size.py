@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A top-level name; a module, which uses all its names; or "MODULE.", its statements that define no name."""
+    """A top-level name; a module (it uses all its names); or "MODULE.": those of its statements that define no name."""
 
     module: str
     uses: list[str]  # dotted names, also of what is no definition of the project
@@ -67,7 +67,7 @@ class Definition(NamedTuple):
 
 
 def reached(root: Path, starts: Iterable[str], is_part: Callable[[str], bool]) -> dict[str, Definition]:
-    """All definitions that the starts use, directly or not, themselves included, following only what is a part."""
+    """All definitions that the starts use, directly or not, and themselves; only names for which `is_part` holds."""
     definitions, pending, reached_ones = definitions_of(root), list(starts), dict[str, Definition]()
     while pending:
         name = pending.pop()

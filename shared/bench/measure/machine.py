@@ -15,7 +15,7 @@ import psutil
 from shared.bench.measure.clock import timed
 
 _ROOT = Path(__file__).resolve().parents[3]
-# bytes: larger than the caches of any current CPU, over all threads together; and how often they are copied
+# bytes of all threads together, more than caches hold (but for some server CPUs); and how often they are copied
 _STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
 _CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
 
@@ -41,7 +41,7 @@ def _cpu_name() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the running code, with "-dirty" when files but for results differ from it; None outside of its
+    """The commit of the running code, with "-dirty" if files outside of results/ differ from it; None outside of its
     own checkout."""
     status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:

@@ -25,7 +25,7 @@ def read_record(path: Path) -> tuple[Record, Report]:
                 if result.details:
                     of_type(question.details, result.details, "details")  # raises if they are no measurement
             return record, question.report(record)
-        except Exception as error:  # whatever it is: what a question keeps in details and labels, no other one knows
+        except Exception as error:  # of any kind: only the question knows its details and labels
             why = f"{record.settings.question} cannot show it ({type(error).__name__}: {str(error)[:300]})"
     raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {why}")
 

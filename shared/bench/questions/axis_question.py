@@ -1,7 +1,7 @@
 """The base class of questions along one axis: every case at several points, each with worker processes of its own.
 
 A subclass declares the points, the first one the baseline: `labels`, or with `is_over_inputs` the inputs. All else
-follows. Workers of all points take turns in the same rounds: what slows one slows them all.
+follows. By default workers of all points take turns in the same rounds: what slows one slows them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,8 +172,8 @@ class AxisQuestion(Question):
                     texts.append(text + _factors(bests, len(choices) > 1) if bests else text)
                 parts += [f"{kind}: {', '.join(texts)}"] if texts else []
             if parts:
-                which = f"{choices[0]} against {rows[0].points[0]}" if len(choices) == 1 else f"the best of {self.axis}"
-                yield Statement(f"{title}, {which}", f"{'; '.join(parts)}.")
+                which = choices[0] if len(choices) == 1 else f"the best {self.axis}"
+                yield Statement(f"{title}, {which} against {rows[0].points[0]}", f"{'; '.join(parts)}.")
 
 
 def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator[Statement]:

@@ -1,7 +1,7 @@
 """What does a call cost between other work, as in a step of training?
 
 Every case is timed in a loop of calls, as everywhere else, and right after a product of two matrices by the same
-framework: that leaves other data and code in the caches, and the framework's threads where it leaves them.
+framework: that leaves other data and code in the caches, and the framework's threads in another state.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What do CUDA graphs gain for a loop that the compiler runs?
+"""What do CUDA graphs gain for a compiled loop?
 
 A loop of small kernels waits for the host, which launches one after the other; a CUDA graph launches many at once. JAX
 makes them of loops where XLA is told to (command buffers with +WHILE; by default of straight-line code alone), PyTorch
@@ -23,7 +23,7 @@ class Graphs(AxisQuestion):
     """Compiled loops, launched kernel by kernel and as CUDA graphs."""
 
     name = "graphs"
-    asks = "what do CUDA graphs gain for a loop that the compiler runs, in each framework"
+    asks = "what do CUDA graphs gain for a compiled loop, in each framework"
     labels: Mapping[str, WorkerStart] = {
         DEFAULT: WorkerStart(environment={"TORCHINDUCTOR_CUDAGRAPHS": "0"}),
         GRAPHS: WorkerStart(
@@ -48,7 +48,7 @@ class Graphs(AxisQuestion):
         return variant in ("vmap", "wavefront")
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
-        """Compiled only: without a compiler there is no loop of it."""
+        """Compiled only: without the compiler there is no compiled loop."""
         return [mode for mode in super().modes(settings, variant, input_name, abilities) if mode]
 
 

@@ -183,7 +183,7 @@ def cost_table(record: Record) -> Table:
     headers = (*_NAMES, "a call", "a step", "a cell", "a cell beyond\nthe caches", "error on sizes\nnot seen")
     below = (
         f"{problem_of(record.settings.problem).loop_text}.",
-        "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
+        "95% intervals are over sizes; <: cannot be told from zero; –: cannot be told from another cost, or not known.",
         "The error is that of predicting the time of a size from all others: its median, and the largest.",
     )
     return Table(f"Time of a call, fitted over {len(record.inputs)} sizes", headers, rows, left_then_right(3, 5), below)
@@ -202,7 +202,7 @@ def first_call_table(record: Record) -> Table:
 
 
 def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
-    """A coefficient with its interval, or below what it is where it cannot be told from 0."""
+    """A coefficient with its interval, or its upper limit where it cannot be told from 0."""
     if not estimate or not estimate.high:
         return NOTHING
     if estimate.low <= 0:
@@ -238,7 +238,7 @@ def _crossover(outcomes: Sequence[str], sizes: Sequence[Size], record: Record) -
         where = f"at {low}" if low == high else where
         unit = "" if parts else f" {problem.sizes.axis}"
         parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
-    return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
+    return f"{', '.join(parts)} (evaluated from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
 def prediction(record: Record, size: Size) -> Report:

@@ -17,7 +17,7 @@ from shared.variants import Abilities
 
 
 class Ladder(Question):
-    """The question `ladder`: every variant, from the loop as written to one native kernel."""
+    """The question `ladder`: every variant, from the loop over cells to one native kernel."""
 
     name = "ladder"
     asks = "what does each rung of the ladder gain, with and without the compiler"

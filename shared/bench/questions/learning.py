@@ -98,14 +98,14 @@ class Learning(AxisQuestion):
             watched = run.watch_workers(number)
             arguments = {"job": job, "families": families, "seconds": seconds, "checkpoint": checkpoint}
             reply = run.ask("call", case, limit=max(2 * seconds, _LIMIT), function=train_and_time, **arguments)
-            generation = watched()
+            repeat = watched()
             run.stop()
             for result in map(record.result, part):
                 result.status, result.reason = reply.status, reply.reason
                 if reply.details:
                     result.details = {"processes": []} | result.details | {"target": target}
                     _enter(result, number, reply.details)
-            record.generations += [generation] if reply.details else []
+            record.repeats += [repeat] if reply.details else []
 
         groups = groups_of(cases, "variant", "framework")
         measure_in_processes(run, groups, one_process, "processes", options["seeds"])
@@ -212,8 +212,8 @@ def _trainer(runner: CaseRunner, case: Case, job: Job) -> Any:
 def _step_times(wait: Any, trainer: Any, batches: Sequence[Any]) -> dict[str, Any]:
     """Seconds of a step in each round, and the share of the alignment.
 
-    Steps follow each other without waiting, as in training. Alignments do not depend on each other, and might run side
-    by side, so each is waited for: they are a share of such steps.
+    Steps follow each other without waiting, as in training. Independent alignments could overlap, so each is waited
+    for; their share is of steps that are waited for too.
     """
     alignments = [trainer.alignment_call(batch) for batch in batches]
     parts = {

@@ -251,7 +251,7 @@ def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) ->
     copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.
     is_first: the gate checks the result, in every process but the trial's. Raises Wrong or NotMeasurable.
     """
-    backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), repeats=pairs)
+    backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), copies=pairs)
     results: list[Any] = []
 
     def calls() -> None:

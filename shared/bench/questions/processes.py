@@ -75,7 +75,7 @@ class Processes(AxisQuestion):
         return {BATCH: batch, **step}
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
-        """One process on all cores first: the machine is measured by it."""
+        """Worker starts; one process on all cores first, as the baseline."""
         shares = [(count, settings.threads // count) for count in counts_of(settings)]
         points = dict.fromkeys(point for count, threads in shares for point in ((1, threads), (count, threads)))
         return {(framework, _label(*point)): WorkerStart(point[1], _command(framework, *point))

@@ -31,11 +31,11 @@ from shared.problems import Inputs
 from shared.problems.learn_alignment import ALIGNMENT
 from shared.problems.problem import BATCH, NotMeasurable
 
-# the pass that is a step of training, and the input with which every process takes its shard of a step by itself
+# the pass that is a step of training, and the input for steps that each process takes on its shard alone
 STEP, ALONE = "step", "without communication"
 # longest time until all processes have joined
 _JOIN_SECONDS = 60.0
-# so small that thousands of steps on one batch leave the weights where they are, and the alignments as fast
+# so small that thousands of steps on one batch change neither the weights nor the speed noticeably
 _RATE = 1e-6
 # the same number in every process, because they wait for each other; of the first ones the losses are compared
 _WARM_UP_CALLS, _COMPARED = 9, 3

@@ -14,7 +14,7 @@ from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.report import Report, report_of
 from shared.bench.report.tables import Answer, Plot
 from shared.bench.run.context import Run
-from shared.bench.run.interpreters import elsewhere
+from shared.bench.run.interpreters import other_interpreters
 from shared.bench.run.plan import Plan, WorkerStart
 from shared.bench.run.protocol import measure_calls
 from shared.problems import Inputs, problem_of
@@ -38,7 +38,7 @@ class Question(ABC):
     default_problem = Settings.problem
     only_on_cpus = ""  # why it is not asked of other devices
     only_alignments = False
-    only_random = False  # whether it takes --input random alone
+    only_random = False  # whether it takes only --input random
     only_passes: tuple[str, ...] = ()  # none: every pass
     which_passes = slice(None)  # of a problem's default passes, those of this question
     # which of the options that only some questions have
@@ -47,7 +47,7 @@ class Question(ABC):
     takes_every_alignment = False  # measures all alignments, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between
-    # every case is measured once for each label; workers of the first label measure the memory bandwidth
+    # every case is measured once for each label
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
     details: type | None = None  # a dataclass of `Result.details`, which raises ValueError for impossible values
 
@@ -56,7 +56,7 @@ class Question(ABC):
 
         Raises UnusableInput.
         """
-        other = elsewhere(settings)
+        other = other_interpreters(settings)
         return {
             (framework, label): start._replace(command=other[framework].command, about=other[framework].about)
             if framework in other
@@ -134,7 +134,7 @@ class Question(ABC):
     times_rounds = True  # fresh workers time rounds after the first calls; or else there are a few calls only
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
-    drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
+    drops_dominated = True  # a call of seconds is timed in one repeat if its framework has a far faster variant
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.
@@ -149,7 +149,7 @@ class Question(ABC):
         return [one.ratio or one.time(one.results[0]) for one in verdicts(record).values() if one.results]
 
     def contenders(self, record: Record) -> set[Case]:
-        """The cases that need more times: those that may still be their framework's fastest of a verdict."""
+        """The cases that need more times: those that may still prove the fastest of their framework."""
         contenders: set[Case] = set()
         for key, comparison in verdicts(record).items():
             best = {result.case.framework: result for result in comparison.results}

@@ -63,7 +63,7 @@ class ChangingShapes(AxisQuestion):
     name = "shapes"
     asks = "what do shapes that change with every batch cost, compilation included; what does padding gain"
     takes = ("size", "workers")
-    axis, change = f"strategies against as is, over {BATCHES} batches", "gain"
+    axis, change = f"strategy over {BATCHES} batches", "gain"
     below = (
         "Compilation included, from empty caches. The faster framework, by what factor, and the 95% interval over "
         "fresh processes. ~: extrapolated from the batches that were measured. n in m: n in the m batches measured.",
@@ -114,7 +114,7 @@ class ChangingShapes(AxisQuestion):
             run.progress.begin(f"process {number + 1}, {case.title}", 1)
             watched = run.watch_workers(number)
             reply = run.ask_for_result("call", case, function=timed_stream, padded=shapes[:BATCHES], seconds=seconds)
-            generation = watched()
+            repeat = watched()
             run.stop(case)
             if reply.status == "ok":
                 result, measured = run.record.result(case), reply.details
@@ -123,7 +123,7 @@ class ChangingShapes(AxisQuestion):
                 result.details["compiles_at"] = new
                 for name in ("seconds", "compilations"):
                     result.details.setdefault(name, []).append(measured[name])
-                run.record.generations.append(generation)
+                run.record.repeats.append(repeat)
 
         # what is fast and has few shapes comes first: the time that it does not need goes to the others
         few_shapes_first = sorted(cases, key=lambda case: -STRATEGIES.index(case.label))
@@ -236,9 +236,9 @@ def of_totals(record: Record, count: int) -> Record:
     for result in record.results:
         rounds: dict[int, list[float]] = {}
         for block in result.blocks:
-            rounds.setdefault(block.worker, []).append(block.median)
+            rounds.setdefault(block.repeat, []).append(block.median)
         streams = zip(rounds.items(), result.details.get("seconds", []), strict=True)
-        totals = [Block.of(worker, 0, [_total(result, took, median(last), count)]) for (worker, last), took in streams]
+        totals = [Block.of(repeat, 0, [_total(result, took, median(last), count)]) for (repeat, last), took in streams]
         results.append(replace(result, blocks=totals))
     return replace(record, results=results)
 

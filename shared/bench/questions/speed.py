@@ -46,7 +46,7 @@ class Speed(Question):
     tries_new_shape = True
 
     def contenders(self, record: Record) -> set[Case]:
-        """The fastest cases, and those of cells that are not settled yet."""
+        """The fastest cases, and those of table cells that are not settled yet."""
         unsettled = {
             result.case
             for name in record.inputs
@@ -73,7 +73,7 @@ class Speed(Question):
         return cases, absent
 
     def answer(self, record: Record) -> Answer:
-        if not record.generations:
+        if not record.repeats:
             record = _before_rounds(record)
         tables = [table for name in record.inputs for table in decision_tables(record, name)]
         details = case_tables(record, STEPS, FIRST_CALLS) if tables else []
@@ -146,8 +146,8 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     ]
     headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
-        "In total, from call N: this framework takes less time for N or more calls of a shape, first call included, "
-        "the start of its compiler not; up to call N: for N calls at most, beyond which these times cannot tell. "
+        "In total, from call N: faster for N or more calls of a shape, first call included, but not the start of the "
+        "compiler; up to call N: faster for at most N calls, not known beyond. "
         "Compiled: by jax.jit, torch.compile.",
     ]
     results = [r for by_pass in by_row.values() for comparison in by_pass.values() for r in comparison.results]
@@ -191,12 +191,12 @@ def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _new_shapes(comparison: Comparison) -> list[dict[str, list[float]]]:
-    """Seconds by framework on the first new shape, and on the last that both have: as many processes of each."""
+    """Seconds by framework on the first new shape, and on the last that both have: the same number of processes."""
     counts = [max(map(len, result.new_shapes), default=0) for result in comparison.results]
     shapes = []
     for number in dict.fromkeys((1, min(counts))) if min(counts) else ():
         samples = [[calls[number - 1] for calls in r.new_shapes if len(calls) >= number] for r in comparison.results]
-        paired = zip(*zip(*samples, strict=False), strict=True)  # as many of each
+        paired = zip(*zip(*samples, strict=False), strict=True)  # the same number of each
         shapes.append({r.case.framework: list(seconds) for r, seconds in zip(comparison.results, paired, strict=True)})
     return shapes
 

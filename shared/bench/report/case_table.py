@@ -27,11 +27,11 @@ TABLES = {
         "device time\nper step",
     ),
     FIRST_CALLS: (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, *NEW_SHAPES.values()),
-    "Memory and errors": (*NAMES, "memory", "input bytes", "output bytes", "error, of allowed"),
+    "Memory and errors": (*NAMES, "memory", "input bytes", "output bytes", "error / allowed"),
 }  # fmt: skip
 _BELOW = {
-    STEPS: "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
-    "forward and back.",
+    STEPS: "Per call: kernels and copies on the GPU, and steps of the loop over anti-diagonals (marginals: forward and "
+    "back).",
     FIRST_CALLS: "With a 95% interval where several processes took part; else one sample.",
 }
 
@@ -80,7 +80,7 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     }
     if result.gate:
         error = result.gate.error_of_allowed
-        cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
+        cells["error / allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status != "ok":
         limit = (result.reason or mark).partition(":")[0]  # the diagnostics have what follows a colon
         return cells | {CACHES_EMPTY: limit if result.status == "limit" else mark}
@@ -106,8 +106,8 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
     if len(result.blocks) > 1:  # or else only calls right after the first, as in the provisional answer
-        workers = {block.worker for block in result.blocks}
-        cells |= {"samples": str(result.calls), "rounds": str(len(result.blocks)), "workers": str(len(workers))}
+        repeats = {block.repeat for block in result.blocks}
+        cells |= {"samples": str(result.calls), "rounds": str(len(result.blocks)), "workers": str(len(repeats))}
     return cells if result.kernels is None else cells | _step_cells(record, result)
 
 

@@ -22,7 +22,7 @@ class Changes(NamedTuple):
     """The changes between two runs."""
 
     report: Report
-    exit_code: int  # 0: nothing is worse; 1: something is slower, wrong, failed or missing; 2: nothing can be compared
+    exit_code: int  # 0: nothing is worse; 1: an outcome of _WORSE; 2: nothing can be compared
 
 
 def compare_runs(old: Record, new: Record) -> Changes:

@@ -26,7 +26,7 @@ def _lines(items: Items | str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Text whose lines fit into the output, those that go on indented."""
+    """Wrap lines to the output's width; continuation lines are indented."""
     width, options = _width(), {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
     return "\n".join(fill(line, width, **options) for line in text.split("\n"))
 

@@ -25,8 +25,8 @@ class CannotWrite(Exception):
 def check_outputs(outputs: Sequence[tuple[str, Path]], inputs: Sequence[Path], force: bool) -> None:
     """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after.
 
-    outputs: each with its option. An existing file is overwritten by force only; one that is read, or has two options,
-    never.
+    outputs: each with its option. An existing file is overwritten only with `force`; one that is also read, or that two
+    options name, never.
     """
     taken = {path.resolve(): "which this command reads" for path in inputs}
     for option, path in outputs:

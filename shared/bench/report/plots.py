@@ -24,7 +24,7 @@ _STYLE: dict[str, Any] = {
 
 
 def drawn(draw: Callable[..., None], width: float, height: float, columns: int = 1) -> str:
-    """An SVG document of what `draw` does to its arguments: axes, side by side. In inches."""
+    """The SVG that `draw(*axes)` draws on axes side by side; width and height in inches."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

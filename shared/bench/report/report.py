@@ -27,7 +27,7 @@ class Report:
     input: str = ""  # its text if there is only one; two records may differ only in it
     warnings: Sequence[str] = ()
     terms: Sequence[str] = ()  # what the names of passes and variants mean
-    brief: Sequence[Table] = ()  # the cases with what one compares
+    brief: Sequence[Table] = ()  # the cases, with the columns that one compares
     cases: Sequence[Table] = ()  # with every number
     plots: Callable[[], Iterator[Plot]] = lambda: iter(())
     diagnostics: Sequence[str] = ()
@@ -109,8 +109,8 @@ def _head(record: Record) -> Iterator[str]:
     if record.gpu_state:
         yield gpu_state.in_words(record.gpu_state)
     timed = [result.blocks for result in record.results if result.measured]
-    if timed and record.generations:
-        counts = [sorted({len({b.worker for b in blocks}) for blocks in timed}), sorted({len(b) for b in timed})]
+    if timed and record.repeats:
+        counts = [sorted({len({b.repeat for b in blocks}) for blocks in timed}), sorted({len(b) for b in timed})]
         workers, rounds = (" to ".join(dict.fromkeys(map(str, (values[0], values[-1])))) for values in counts)
         yield f"fresh processes for each case: {workers}; rounds: {rounds}; {minutes_text(record.seconds)} minutes"
 

@@ -10,7 +10,7 @@ from typing import Any
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.estimates import Block
 from shared.bench.measure.machine import seconds_of_others, usable_cores
-from shared.bench.record import Generation, Record
+from shared.bench.record import Record, Repeat
 from shared.bench.run import worker_handle
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Progress
@@ -57,14 +57,14 @@ class Run:
         """Whether a case goes through a compiler that takes long."""
         return case.compiled and case.framework in self.slow_compilers
 
-    def watch_workers(self, number: int) -> Callable[[], Generation]:
-        """Watch what else uses the cores. The returned function ends that and returns the workers' Generation."""
+    def watch_workers(self, number: int) -> Callable[[], Repeat]:
+        """Watch what else uses the cores. The returned function ends that and returns the Repeat."""
         cores = usable_cores()[: self.settings.threads]
         began, before = time.monotonic(), seconds_of_others(cores)
 
-        def end() -> Generation:
+        def end() -> Repeat:
             seconds, after = time.monotonic() - began, seconds_of_others(cores)
-            return Generation(number, seconds, None if before is None or after is None else max(0.0, after - before))
+            return Repeat(number, seconds, None if before is None or after is None else max(0.0, after - before))
 
         return end
 
@@ -107,7 +107,7 @@ class Run:
     def _spawn(self, key: tuple[str, str]) -> None:
         self._end(key)
         start = self.plan.starts[key]
-        # here before it is waited for, so that `stop` ends it after Ctrl-C, too
+        # stored before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
             key[0], start.command or worker_handle.WORKER_COMMAND,
             replace(self.settings, threads=start.threads or self.settings.threads), self.folder, self.progress.tick,

@@ -14,10 +14,9 @@ from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
-# Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
-# than moments are tried until the second.
+# parts of the budget after which no first call begins if rounds follow (but for essential ones), and no slow new shape
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
-_NEW_SHAPES_SECONDS = 1.0  # seconds for new shapes after the first of each case
+_NEW_SHAPES_SECONDS = 1.0  # for the further new shapes of each case; one that takes longer is slow
 _SAMPLES = 3  # so many processes sample a first call that is cheap, beyond their share of the time if need be
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
@@ -30,11 +29,11 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 
     Where an earlier run left new shapes out, the cold call is repeated: they need a function that has seen one shape.
     """
-    # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
+    # the last variants of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
-    rungs = problem_of(run.settings.problem).variant_names
+    variants = problem_of(run.settings.problem).variant_names
     results = {case: run.record.result(case) for case in cases}  # in the order of the tables
-    ordered = sorted(cases, key=lambda case: (run.is_slow(case), -rungs.index(case.variant)))
+    ordered = sorted(cases, key=lambda case: (run.is_slow(case), -variants.index(case.variant)))
     pending = [results[case] for case in ordered if _is_pending(run, results[case])]
     run.progress.begin("first calls", len(pending))
     for result in pending:
@@ -54,7 +53,7 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
     """
     start = time.monotonic()
     costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
-    run.progress.begin(f"worker {process}, first calls", len(costs))
+    run.progress.begin(f"repeat {process}, first calls", len(costs))
     last = run.settings.passes[-1]
     results = {case: run.record.result(case) for case in costs if run.plan.tries_new_shape}
     few = {case for case, result in results.items()
@@ -91,7 +90,7 @@ def _spent(run: Run) -> float:
 
 
 def _first_call(run: Run, result: Result, is_essential: bool) -> None:
-    """is_essential: whatever the budget, so that a run with a small one has an answer."""
+    """Make a first call. is_essential: whatever the budget, so that even a short run has an answer."""
     case, plan = result.case, run.plan
     reason = limit_exceeded_with_less_work(run.record, case) or memory_exceeded(run.record, case, run.memory)
     is_late = _spent(run) > (_SHARE if plan.times_rounds else 1.0) * run.settings.budget
@@ -155,7 +154,7 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     if nearest is None:
         return None
     needed = ((nearest.peak_bytes or 0) + (nearest.input_bytes or 0)) * more // less
-    return f"{_NEEDS} {bytes_text(needed)}, may take {bytes_text(most)}" if needed > most else None
+    return f"{_NEEDS} {bytes_text(needed)}, limit {bytes_text(most)}" if needed > most else None
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:

@@ -10,7 +10,7 @@ from shared.bench.estimates import LEAST_PROCESSES
 from shared.bench.record import NO_ROOM
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.schedule import is_precise
-from shared.bench.run.timed_calls import note_precision, one_generation
+from shared.bench.run.timed_calls import note_precision, one_repeat
 from shared.problems import problem_of
 
 
@@ -26,9 +26,9 @@ def groups_of(cases: Sequence[Case], alike: str, parts: str = "", weight_ratio: 
 
     The cases of a part agree in the fields `parts` too. weight_ratio: of a group's weight to that of the one before.
     """
-    rungs = problem_of(cases[0].problem).variant_names
+    variants = problem_of(cases[0].problem).variant_names
     groups: dict[Any, dict[Any, list[Case]]] = {}
-    for case in sorted(cases, key=lambda case: -rungs.index(case.variant)):
+    for case in sorted(cases, key=lambda case: -variants.index(case.variant)):
         group, part = (tuple(getattr(case, name) for name in names.split()) for names in (alike, parts))
         groups.setdefault(group, {}).setdefault(part, []).append(case)
     return [Group([*group.values()], weight_ratio**place) for place, group in enumerate(groups.values())]
@@ -43,10 +43,10 @@ def measure_in_processes(
 ) -> None:
     """Measure groups one after the other, each part in up to so many fresh processes, or `--workers` of them.
 
-    A group has its share of the time that is left. The first process of each part begins while budget is left; the
-    first group's always does. A later process begins only if the last one's time still fits into the group's share or,
-    where rounds are timed, into the whole budget. Where rounds are timed, what remains goes to parts that are not
-    precise. A process that fails does not cost what earlier ones measured.
+    A group has its share of the time that is left. A part's first process begins while budget is left (in the first
+    group always), a later one only if it should fit into the group's share (where rounds are timed: into the budget).
+    Where rounds are timed, what remains goes to parts that are not precise. A process that fails does not cost what
+    earlier ones measured.
 
     measure: measures a part in the process of this number, from 0 on, within seconds. entries: names the list in a
     result's details that has an entry for each process; None where rounds are timed.
@@ -63,8 +63,8 @@ def measure_in_processes(
         """The processes that have measured a case, or timed all their rounds of it."""
         if entries:
             return len(run.record.result(case).details.get(entries, ()))
-        generations = {generation.worker for generation in run.record.generations}
-        return len({block.worker for block in run.record.result(case).blocks} & generations)
+        complete = {repeat.number for repeat in run.record.repeats}
+        return len({block.repeat for block in run.record.result(case).blocks} & complete)
 
     def processes_of(part: Sequence[Case]) -> dict[Case, int]:
         """The processes that have measured each case of a part that is right."""
@@ -122,7 +122,7 @@ def time_in_processes(run: Run, groups: Sequence[Group]) -> None:
     run.environment = {}
 
     def timed(part: Sequence[Case], _: int, seconds: float) -> None:
-        one_generation(run, list(part), run.record.next_worker, time.monotonic() + seconds)
+        one_repeat(run, list(part), run.record.next_repeat, time.monotonic() + seconds)
         run.stop()
 
     measure_in_processes(run, groups, timed, None)

@@ -1,4 +1,4 @@
-"""The interpreters of `--python`, in which workers of a framework run: another version of it, or the only one.
+"""The interpreters of `--python`, in which workers of a framework run: another version, or the only one installed.
 
 Each is asked once, before anything is measured, whether a worker could start there and what it has. Workers run the
 code of this checkout with that interpreter's packages.
@@ -18,7 +18,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.run import worker_handle
 from shared.problems.problem import UnusableInput
 
-# [LABEL:]FRAMEWORK=PATH; a label may be part of a file's name
+# [LABEL:]FRAMEWORK=PATH; labels are used in file names
 _FORM = re.compile(rf"(?:([\w.+-]+):)?({'|'.join(FRAMEWORKS)})=(.+)")
 _ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_SECONDS = 300.0  # for imports on a busy machine
@@ -67,7 +67,7 @@ def interpreters(settings: Settings) -> dict[str, list[Interpreter]]:
     return by_framework
 
 
-def elsewhere(settings: Settings) -> dict[str, Interpreter]:
+def other_interpreters(settings: Settings) -> dict[str, Interpreter]:
     """The interpreter of each framework whose workers run in another than this one. Raises UnusableInput."""
     by_framework = interpreters(settings)
     for framework, several in by_framework.items():
@@ -80,8 +80,8 @@ def elsewhere(settings: Settings) -> dict[str, Interpreter]:
 
 
 def every_version(settings: Settings) -> list[Interpreter]:
-    """The interpreters of each framework that `--python` names: those named, or the only one and this interpreter; the
-    oldest version first. Raises UnusableInput."""
+    """The interpreters of each framework that `--python` names, and this one beside a single one; the oldest version
+    first. Raises UnusableInput."""
     if not settings.pythons:
         raise UnusableInput("versions needs another interpreter: --python jax=PATH or --python torch=PATH")
     every: list[Interpreter] = []

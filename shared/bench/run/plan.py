@@ -35,4 +35,4 @@ class Plan:
     times_rounds: bool = True  # fresh workers time rounds after the first calls; or else there are a few calls only
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # a call of seconds is timed by one worker if its framework has a far faster variant
+    drops_dominated: bool = True  # a call of seconds is timed in one repeat if its framework has a far faster variant

@@ -25,7 +25,7 @@ class Progress:
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def say(self, line: str) -> None:
-        """Print it; a run does not depend on its reader."""
+        """Print a line, whether or not anybody can read it."""
         self.close()
         print_error(line)
         self.tick()
@@ -56,7 +56,7 @@ class Progress:
                 print(f"first table after {time.monotonic() - self._start:.0f} s (provisional)\n\n{text}\n", flush=True)
 
     def tick(self) -> None:
-        """Update the line of a terminal: about twice a second while a worker is waited for, never by a thread."""
+        """Update the line of a terminal: about twice a second while a worker is waited for; it has no thread."""
         left = f", at most {minutes_text(max(0.0, self._seconds_left()))} left" if self._seconds_left else ""
         spent = minutes_text(time.monotonic() - self._start)
         line = f"{self._phase}  {self._done}/{self._steps}  {spent}{left}  {self._step}"

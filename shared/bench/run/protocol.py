@@ -72,7 +72,7 @@ def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], N
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for the run, which holds a lock in it while it lives. Removes those that killed runs have left."""
+    """A temporary folder that is locked while the run lives. Removes those that killed runs have left."""
     prefix, lock = "compare-", "run.lock"
     for abandoned in Path(tempfile.gettempdir()).glob(f"{prefix}*/{lock}"):
         with contextlib.suppress(OSError), FileLock(abandoned, timeout=0):
@@ -107,7 +107,7 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
 
 
 def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
-    """The cases and their inputs. Records what the run is and where it runs; a resumed record must be of the same."""
+    """The cases and their inputs. Records what the run is and where it runs, which a resumed record must match."""
     settings, record = run.settings, run.record
     workers, missing = run.start_frameworks()
     problem = problem_of(settings.problem)
@@ -143,7 +143,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     for name, one in inputs.items():
         for note in one.notes:
             record.note(note)
-        if one.repeats < used[name].repeats:
+        if one.copies < used[name].copies:
             record.note(f"{name}: {one.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_usable():
         record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
@@ -160,7 +160,7 @@ def _resume(record: Record, inputs: dict[str, InputFacts], environment: dict[str
         raise UnusableInput(f"cannot resume: {'; '.join(differences)}")
     record.finished = None
     record.notes = [note for note in record.notes if not note.startswith(BUDGET_SPENT)]
-    for result in record.results:  # what failed may not fail again; what was wrong stays wrong
+    for result in record.results:  # a failure may not recur; a wrong result stays wrong
         if result.status == "failed":
             result.status, result.reason = "ok", None
 
@@ -171,7 +171,7 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     for name, one in inputs.items():
         seconds, expected = timed(lambda given=one: problem.reference_results(given, run.settings.passes))
         covered = problem.covered(expected)
-        on = "" if covered is None else f" on {covered * one.repeats} of {one.pairs} pairs"
+        on = "" if covered is None else f" on {covered * one.copies} of {one.pairs} pairs"
         of = f" of {name}" if len(inputs) > 1 else ""
         run.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
         run.write(f"{name}.inputs", one)
@@ -179,7 +179,7 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 
 
 def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
-    """Record the memory bandwidth, of an accelerator also the rate of exponentials: the highest of these workers'."""
+    """Record the memory bandwidth, and on an accelerator the rate of exponentials: the best of these workers."""
     environment = run.record.environment
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (run.settings.device != "cpu" or rate == BANDWIDTH):

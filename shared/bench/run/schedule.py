@@ -1,4 +1,4 @@
-"""The schedule: the order in which cases are timed, calls per block, and rounds per time: pure functions.
+"""The schedule: the order in which cases are timed, calls per block, and how many rounds fit: pure functions.
 
 Cases that differ only in framework, label or compilation are adjacent; their order alternates between rounds (A B,
 B A), so that neither has the better position. The order of such groups is shuffled by the seed.
@@ -14,28 +14,28 @@ from shared.bench.estimates import Estimate
 # Length and most calls of a block of a fast case; a slower call is a block by itself. Blocks are short and rounds many,
 # so that a disturbance of a second affects few of the paired blocks.
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
-# a block of calls shorter than this follows one more untimed call; for longer ones page faults matter little
+# calls shorter than this get one more untimed call before each block; for longer ones page faults matter little
 REHEARSED_SECONDS = 0.1
-# a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
+# a call that takes so many seconds, and so many times as long as another variant, is timed in the first repeat only
 VERY_SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
-# run, whose three workers have to fit into a minute. A median of fewer rounds scatters by 5 %.
+# run, whose three repeats have to fit into a minute. A median of fewer rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
-# how many workers time all cases; how many time every cheap case, and are needed before a precise answer ends the run
-ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
-# a first call of fewer seconds is cheap; so is a case for which a worker needs fewer seconds
+# how many repeats time all cases; how many time every cheap case, and are needed before a precise answer ends the run
+ALL_CASES_REPEATS, LEAST_REPEATS = 3, 8
+# a first call of fewer seconds is cheap; so is a case for which a repeat needs fewer seconds
 CHEAP_FIRST_CALL, CHEAP_CASE = 3.0, 1.5
 # a ratio whose interval is beyond this factor needs no more processes
 _CLEAR = 1.1
 
 
-def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:
+def order(cases: Sequence[Case], settings: Settings, repeat: int, round_number: int) -> list[list[Case]]:
     """The groups of a round in their order, the cases of a group in theirs."""
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in cases:
         groups.setdefault(case.group, []).append(case)
     shuffled = list(groups.values())
-    generator = random.Random(f"{settings.seed} {worker} {round_number // 2}")
+    generator = random.Random(f"{settings.seed} {repeat} {round_number // 2}")
     for group in shuffled:
         generator.shuffle(group)
     generator.shuffle(shuffled)

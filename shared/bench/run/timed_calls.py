@@ -1,6 +1,6 @@
-"""The second phase: fresh workers, several times over; in each, cases are timed in turn, in rounds of short blocks.
+"""The second phase: repeats, each with fresh workers, in which cases are timed in turn, in rounds of short blocks.
 
-The first workers time all cases, later ones only those that the question still needs. A worker's first call of a case
+The first repeats time all cases, later ones only those that the question still needs. A worker's first call of a case
 is the first call of a new process that finds the caches on disk.
 """
 
@@ -15,10 +15,10 @@ from shared.bench.record import Record, Result
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
-    ALL_CASES_WORKERS,
+    ALL_CASES_REPEATS,
     CHEAP_CASE,
     DOMINATED_FACTOR,
-    LEAST_WORKERS,
+    LEAST_REPEATS,
     VERY_SLOW_SECONDS,
     BlockPlan,
     block_of,
@@ -28,57 +28,57 @@ from shared.bench.run.schedule import (
 )
 from shared.bench.run.worker_handle import Reply
 
-_FIRST_CALLS_SHARE = 0.2  # of a worker's time, for first calls with empty caches after its rounds
+_FIRST_CALLS_SHARE = 0.2  # of a repeat's time, for first calls with empty caches after its rounds
 _SHORT_FIRST_CALL = 5.0  # a first call that takes longer is left out once the budget is spent
 _LEAST_SHARE = 0.2  # rounds get at least this part of the time that preparing took, whatever is left of the budget
 _DEVICE_SECONDS = 0.5  # that measuring the device time of a case takes, most of it in the profiler
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
-    """Time calls until the question is answered precisely, the budget is spent, or all workers asked for are done."""
+    """Time calls until the question is answered precisely, the budget is spent, or all repeats asked for are done."""
     record = run.record
-    number = record.next_worker
-    took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases
+    number = record.next_repeat
+    took: dict[tuple[Case, ...], float] = {}  # seconds of the longest repeat that timed these cases
     while choices := _next_cases(run, cases, number):
         costs = [took.get(tuple(choice)) or sum(_seconds_of(run, case) for case in choice) for choice in choices]
         # cases that an interrupted run left without times are always timed
-        is_known = all(record.result(case).blocks for case in choices[0])
-        chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1) if is_known else 0
-        timed = choices[chosen]
-        if is_known and is_enough(run, costs[chosen]):
+        all_timed = all(record.result(case).blocks for case in choices[0])
+        index = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1) if all_timed else 0
+        chosen = choices[index]
+        if all_timed and is_enough(run, costs[index]):
             break
         began = time.monotonic()
-        least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
-        missing = (run.settings.workers or least) - len(record.generations)
-        prepared = one_generation(run, timed, number, began + (1 - repeats) * run.seconds_left / max(1, missing))
+        least, first_calls = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_REPEATS, _FIRST_CALLS_SHARE)
+        missing = (run.settings.workers or least) - len(record.repeats)
+        prepared = one_repeat(run, chosen, number, began + (1 - first_calls) * run.seconds_left / max(1, missing))
         taken = time.monotonic() - began
-        # with --workers, time is left for the workers still to come
+        # with --workers, time is left for the repeats still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
         if not run.settings.quick:
-            repeat_first_calls(run, prepared, number + 1, min(repeats * taken, spare), min(taken, spare))
+            repeat_first_calls(run, prepared, number + 1, min(first_calls * taken, spare), min(taken, spare))
         run.keep()
         run.stop()
-        took[tuple(timed)] = max(took.get(tuple(timed), 0.0), time.monotonic() - began)
+        took[tuple(chosen)] = max(took.get(tuple(chosen), 0.0), time.monotonic() - began)
         number += 1
     note_precision(run)
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
-    """Choices of cases for generation `number` of workers, the largest first; smaller ones for when time is short.
+    """Choices of cases for repeat `number`, the largest first; smaller ones for when time is short.
 
     At first all that did not fail, then those that the question needs, without dominated cases.
     """
-    well = [case for case in cases if run.record.result(case).status == "ok"]
+    right = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is None and run.plan.drops_dominated:
-        well = [case for case in well if not _is_dominated(run.record, case)]
+        right = [case for case in right if not _is_dominated(run.record, case)]
     if run.settings.workers is not None or not number:
-        return [well] if well else []
+        return [right] if right else []
     needed = run.plan.contenders(run.record)
-    workers = {case: len({block.worker for block in run.record.result(case).blocks}) for case in well}
-    cheap = [case for case in well if workers[case] and _seconds_of(run, case) < CHEAP_CASE]
-    few = {case for case in well if not workers[case] or (case in cheap and workers[case] < LEAST_WORKERS)}
-    chosen = [case for case in well if case in needed or case in few]
-    return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), chosen, cheap) if choice]
+    repeats = {case: len({block.repeat for block in run.record.result(case).blocks}) for case in right}
+    cheap = [case for case in right if repeats[case] and _seconds_of(run, case) < CHEAP_CASE]
+    few = {case for case in right if not repeats[case] or (case in cheap and repeats[case] < LEAST_REPEATS)}
+    chosen = [case for case in right if case in needed or case in few]
+    return [choice for choice in (*([right] if number < ALL_CASES_REPEATS else []), chosen, cheap) if choice]
 
 
 def _seconds_of(run: Run, case: Case) -> float:
@@ -100,13 +100,13 @@ def _is_dominated(record: Record, case: Case) -> bool:
 
 
 def is_enough(run: Run, longest: float) -> bool:
-    """Whether there were enough fresh workers; an interrupted one does not count. longest: seconds of one."""
-    number, settings = len(run.record.generations), run.settings
+    """Whether there were enough repeats; an interrupted one does not count. longest: seconds that another may take."""
+    number, settings = len(run.record.repeats), run.settings
     if settings.workers is not None:
         return number >= settings.workers
     # fewer than LEAST_PROCESSES decide nothing, so a quick run starts another one while any budget is left
     needed = 0.0 if settings.quick and number < LEAST_PROCESSES else longest
-    is_answered = number >= LEAST_WORKERS and is_precise(run.plan.deciding(run.record), settings)
+    is_answered = number >= LEAST_REPEATS and is_precise(run.plan.deciding(run.record), settings)
     return is_answered or run.seconds_left < needed
 
 
@@ -121,12 +121,12 @@ def note_precision(run: Run) -> None:
         )
 
 
-def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
+def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
     """Fresh workers: each case's first call in them, then rounds until `end`, at least one.
 
     Returns the cases that were timed. The workers are left running.
     """
-    run.progress.begin(f"worker {number + 1}, preparing", len(cases))
+    run.progress.begin(f"repeat {number + 1}, preparing", len(cases))
     start = time.monotonic()
     run.start_workers(cases)
     plans: dict[Case, BlockPlan] = {}
@@ -134,7 +134,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
         run.progress.step(case.title)
         seconds = _seconds_to_prepare(run.record.result(case))
         if run.record.result(case).blocks and seconds > max(_SHORT_FIRST_CALL, run.seconds_left):
-            left_out = f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare"
+            left_out = f"{case.title} in repeat {number + 1}, which takes {seconds:.0f} s to prepare"
             run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
         elif (call_seconds := _prepare(run, case)) is not None:
             plans[case] = block_of(call_seconds, run.settings.quick)
@@ -143,22 +143,22 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     is_accelerator = run.settings.device != "cpu"
     end -= is_accelerator * _DEVICE_SECONDS * len(plans)
     _time_rounds(run, plans, number, max(end, began + _LEAST_SHARE * (began - start)))
-    generation = watched()
+    repeat = watched()
     if is_accelerator:
         _measure_device_time(run, list(plans), number)
-    run.record.generations.append(generation)
+    run.record.repeats.append(repeat)
     run.keep()
     return list(plans)
 
 
 def _seconds_to_prepare(result: Result) -> float:
-    """Seconds of a first call with warm caches, by earlier workers; 0 where it is not known."""
+    """Seconds of a first call with warm caches, in earlier repeats; 0 where it is not known."""
     return median(result.warm) if result.warm else 0.0
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
     """Take each case's time on the accelerator: after its rounds, which a profiler may slow down."""
-    run.progress.begin(f"worker {number + 1}, device time", len(cases))
+    run.progress.begin(f"repeat {number + 1}, device time", len(cases))
     for case in cases:
         run.progress.step(case.title)
         worker, result = run.running(case), run.record.result(case)
@@ -168,7 +168,7 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
         if worker is not None and case in worker.prepared:
             reply = run.ask("device_work", case, expected=_DEVICE_SECONDS + 5 * result.time.value)
         if problem := reply.reason or reply.details.get("problem"):
-            run.record.note(f"no device time: {case.title} in worker {number + 1}: {problem}")
+            run.record.note(f"no device time: {case.title} in repeat {number + 1}: {problem}")
             continue
         result.on_device.append(Block.of(number, 0, reply.details["seconds"]))
         result.kernels = reply.details["kernels"]
@@ -176,14 +176,14 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
-    """Time rounds of blocks until `end`, and at least the fewest of each plan while there is budget."""
+    """Time rounds of blocks until `end`; while budget is left, at least the minimum of each plan."""
     groups = order(list(plans), run.settings, number, 0)
     costs = [sum(plans[case].seconds for case in group) for group in groups]
     least = [max(plans[case].rounds for case in group) for group in groups]
     last = max(end, time.monotonic() + run.seconds_left)
     rounds = rounds_that_fit(costs, least, run.settings.rounds, end - time.monotonic())
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
-    run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
+    run.progress.begin(f"repeat {number + 1}, timing", max(rounds, default=0))
     for round_number in range(max(rounds, default=0)):
         # a round takes more than its calls
         if round_number and time.monotonic() > (end if round_number >= max(least) else last):

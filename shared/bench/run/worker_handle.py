@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 # -P: what lies in the working folder is not imported
 WORKER_COMMAND = (sys.executable, "-P", "-W", "ignore", "-m", "shared.bench.worker.main")
 START_SECONDS = 300.0  # longest time to import a framework and find its device; and for what is set up once
-PATIENCE_SECONDS = 60.0  # longest time for anything else but compiling, beside the expected time of its calls
+PATIENCE_SECONDS = 60.0  # longest time for anything else but compiling, beside ten times the expected time of its calls
 _TICK_SECONDS = 0.5  # how often the progress line is updated while a worker is waited for
 
 

@@ -35,13 +35,13 @@ class _Call:
 
     def __init__(self, backend: Any, function: Callable[..., Any], case: Case, inputs: Inputs) -> None:
         self._backend, self._function, self._device = backend, function, case.device
-        self._given, self._repeats = inputs.arguments(case.pass_name), inputs.repeats
+        self._given, self._copies = inputs.arguments(case.pass_name), inputs.copies
         self._parameters: dict[str, Any] = dict(inputs.parameters)
         if self._device != "cpu":  # or every call would transfer them
             arrays = {name: np.asarray(value, case.dtype) for name, value in inputs.parameters.items()}
             self._parameters = {name: backend.to_device(array, self._device) for name, array in arrays.items()}
         self._random = np.random.default_rng()
-        self.input_bytes = sum(array.nbytes for array in self._given if array is not None) * inputs.repeats
+        self.input_bytes = sum(array.nbytes for array in self._given if array is not None) * inputs.copies
         self.place()
 
     def place(self) -> None:
@@ -57,7 +57,7 @@ class _Call:
     def _placed(self, array: np.ndarray) -> Any:
         # a copy: a framework may share a NumPy array's memory
         value = self._backend.to_device(array.copy(), self._device)
-        return value if self._repeats == 1 else self._backend.repeated(value, self._repeats)
+        return value if self._copies == 1 else self._backend.repeated(value, self._copies)
 
     def release(self) -> None:
         """Free the arguments and cached memory of calls. `place` restores the arguments."""
@@ -86,8 +86,8 @@ class CaseRunner:
         self.backend, self.folder, self.send = backend, folder, send
         self.gate = ParityGate(backend, folder)
         self._prepared: dict[Case, _Call] = {}
-        # function, call and process of the last cold case
-        self._cold: tuple[Callable[..., Any], _Call, int] | None = None
+        # function and process of the last cold case
+        self._cold: tuple[Callable[..., Any], int] | None = None
         self._random = np.random.default_rng()
 
     def cold(self, case: Case, process: int, rounds_follow: bool) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class CaseRunner:
             function = self.function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate = self._first_call(case, call)
-            self._cold = function, call, process
+            self._cold = function, process
             if process:
                 call.release()
                 return {"cold": first}
@@ -129,10 +129,10 @@ class CaseRunner:
         }  # fmt: skip
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
-        """Seconds of the calls of the last cold case's function on shapes that it has not seen: one, and up to
-        NEW_SHAPES while they should take no longer than so many seconds; none if these are negative."""
+        """Seconds of the calls of the last cold case's function on shapes that it has not seen: up to
+        NEW_SHAPES while they should take no longer than `seconds`, at least one unless these are negative."""
         assert self._cold is not None, "a cold case goes before"
-        function, _, process = self._cold
+        function, process = self._cold
         taken: list[float] = []
         with self.context(case, process):
             while len(taken) < NEW_SHAPES and sum(taken) + max(taken, default=0.0) <= seconds:

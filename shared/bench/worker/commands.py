@@ -3,7 +3,8 @@
 A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
 start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
 Before that may come "setup_starts" and "setup_ended" around what is done once and has no part in the first call, such
-as the start of the compiler, "first_call" after that call, and "step" after each of several calls that may compile.
+as the start of the compiler, "first_call" after that call and those on new shapes, and "step" after each of several
+calls that may compile.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from shared.problems.own_file import in_one_line
 from shared.problems.problem import NotMeasurable
 
 _DEVICE_STREAM_BYTES = 2**29  # copied on an accelerator to measure its memory bandwidth
-# numbers, and rounds of 16 exponentials of each, such that the memory takes a tenth of the time
+# length of an array, and rounds of 16 exponentials of each element: memory then takes a tenth of the time
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 
@@ -49,7 +50,9 @@ def serve(
     except Exception as error:  # an import may fail in many ways, for want of memory too
         send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} cannot be imported: {error}")
         return
-    commands = (make_commands or Commands)(backend, folder, send)  # first: a group's processes join here
+    commands = (make_commands or Commands)(
+        backend, folder, send
+    )  # before anything else: data-parallel processes join here
     backend.limit_memory(device, memory)
     if problem := backend.device_problem(device):
         send("unavailable", device_problem=True, reason=problem)

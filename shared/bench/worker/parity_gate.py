@@ -41,17 +41,17 @@ class ParityGate:
     def check(self, case: Case, result: Any) -> Gate:
         """Check a result; returns what the record keeps of that. Raises Wrong.
 
-        For a repeated input, the elementwise minimum and maximum over the repeats are judged, each as one repeat.
+        For a repeated input, the elementwise minimum and maximum over the copies are judged, each as one copy.
         """
         backend, inputs = self.backend, self.inputs(case.input)
-        parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
+        parts = (result,) if inputs.copies == 1 else backend.extremes(result, inputs.copies)
         expected, source = self._expected(case)
         problem = problem_of(case.problem)
         judge = functools.partial(problem.judge, expected=expected, inputs=inputs, dtype=case.dtype)
         verdicts = [judge(case.pass_name, backend.to_numpy(part)) for part in parts]
         verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
         covered = problem.covered(expected)
-        pairs = None if covered is None else covered * inputs.repeats
+        pairs = None if covered is None else covered * inputs.copies
         gate = Gate(verdict.text, verdict.error, source, pairs, verdict.summary)
         if not verdict.passed:
             raise Wrong(gate)

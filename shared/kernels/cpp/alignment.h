@@ -5,8 +5,8 @@
    part; any number of threads may call at the same time. Matrices are row-major; what lies outside the lengths is never
    read as a number, and its derivatives are written as 0. A pair whose temperature is not positive and finite, that has
    a NaN as gap, or NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64
-   and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in results too; only a subnormal
-   temperature is still positive. */
+   and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in results too; but a
+   subnormal temperature counts as positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H
@@ -64,7 +64,7 @@ enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, AL
 typedef struct {
   const REAL *costs;   /* pairs `stride` elements apart */
   int64_t stride;
-  const REAL *t_costs; /* the direction of alignment_tangents; NULL: it leaves them alone */
+  const REAL *t_costs; /* the direction of alignment_tangents; NULL: 0 for them */
   int64_t t_stride;
   REAL *d_costs;       /* results of alignment_gradients, or their tangents, pairs x rows x cols; NULL: nobody needs them */
 } AlignmentGap;
@@ -96,13 +96,13 @@ int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_sim
 
 /* The tangents of all results of alignment_gradients in the direction (t_similarity, t_parameters): t_scores is the
    product of gradient and direction, the others are the product of the (symmetric) Hessian and the direction.
-   t_parameters NULL: the direction leaves them alone; t_scores and t_d_parameters NULL: nobody needs them. */
+   t_parameters NULL: the direction is 0 for them; t_scores and t_d_parameters NULL: nobody needs them. */
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
 /* The best alignment of each pair, the limit of the smooth ones at temperature 0: scores as above, and in `matches`, pairs
    x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Ties are
-   broken from the end backwards: the end in the first row, there in the first column; in each cell first a start,
+   broken from the end backwards: the first end, row by row; in each cell first a start,
    then the diagonal, the left, the cell above; of the states A, R and D the first. Without an alignment the score
    is 0, of a global pair -inf, of ALIGNMENT_SOFT_DTW inf. Nothing matches then, nor where the score is NaN.
    While it works, a cell takes 2 bits, with an affine gap 6, or 7 without ALIGNMENT_RESTRICT_TURNS or with gaps that are

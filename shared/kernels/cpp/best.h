@@ -1,7 +1,7 @@
 /* Best alignments: sweeps forwards over the matrices, which store a few bits for each cell that tell which choice
    was the maximum, and the traceback through these. The layouts are those of sweep.h, but a sweep with rows in the
-   lanes has up to two vectors of rows, the second LANES steps behind the first: while one waits for its last step, the
-   other works. */
+   lanes has up to two vectors of rows, the second LANES steps behind the first: while one waits for its
+   previous result, the other works. */
 
 #ifndef BEST_H
 #define BEST_H
@@ -23,7 +23,7 @@ struct InSteps {
 
 /* The best ends of each lane so far. */
 struct BestEnds {
-  Vec worth;
+  Vec value;
   Mask row, col;
 };
 
@@ -48,12 +48,12 @@ struct BestSweep {
   LaneBits *bits;
 };
 
-/* Returns the worth of the first state in the last step. */
+/* Returns the value of the first state in the last step. */
 template <class Kind, bool restricted, class L, int W>
 __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &sweep, BestEnds &ends) {
   using Cells = BestCells<Kind, restricted>;
   constexpr int states = Cells::states, lag = L::rows_in_lanes ? W * LANES - 1 : 0;  // of the last row
-  Vec left[W][states], diagonal[W], worth[W];
+  Vec left[W][states], diagonal[W], value[W];
   Mask at[W];
   typename L::Cell *const row = sweep.row;
   auto above = [&](int w, Int col, Vec (&up)[states]) {
@@ -98,13 +98,13 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
       Vec ending = Cells::step(sweep.similarity[w][t], costs, diagonal[w], left[w], up[w], out, bits);
       if constexpr (edge) {  // lanes that have not begun are outside, and beyond their last cell nothing ends
         const Mask begun = lanes.first <= splat_int(t), inside = begun & (lanes.last > splat_int(t));
-        Vec *const own = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
-        unrolled<states>([&](auto k) { own[k] = begun ? own[k] : sweep.outside[w][k]; });
+        Vec *const states_out = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
+        unrolled<states>([&](auto k) { states_out[k] = begun ? states_out[k] : sweep.outside[w][k]; });
         ending = inside ? ending : splat(NEVER);
       }
       if constexpr (Kind::end != End::last) {
-        at[w] = ending > worth[w] ? splat_int(t) : at[w];
-        worth[w] = max_of(ending, worth[w]);
+        at[w] = ending > value[w] ? splat_int(t) : at[w];
+        value[w] = max_of(ending, value[w]);
       }
       unrolled<Cells::bits>([&](auto k) { sweep.bits[(int64_t(t) * Cells::bits + k) * W + w] = bits[k]; });
       unrolled<states>([&](auto k) { left[w][k] = out[k]; });
@@ -116,7 +116,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
   unrolled<W>([&](auto w) {
     for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w][k];
     // where there is nothing to end in, nothing is better than this
-    worth[w] = sweep.lanes[w].may_end ? ends.worth : splat(std::numeric_limits<Real>::infinity());
+    value[w] = sweep.lanes[w].may_end ? ends.value : splat(std::numeric_limits<Real>::infinity());
     at[w] = Mask{};
   });
   unrolled<W>([&](auto w) {
@@ -133,8 +133,8 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
 
   unrolled<W>([&](auto w) {
     const LanesOfSweep &lanes = sweep.lanes[w];
-    const Mask is_better = lanes.may_end & (worth[w] > ends.worth);
-    ends.worth = is_better ? worth[w] : ends.worth;
+    const Mask is_better = lanes.may_end & (value[w] > ends.value);
+    ends.value = is_better ? value[w] : ends.value;
     ends.row = is_better ? lanes.row : ends.row;
     ends.col = is_better ? at[w] - lanes.first : ends.col;
   });
@@ -147,7 +147,7 @@ class CellBits {
  public:
   /* How many vectors of rows the sweep from `row` on has. */
   static int vectors_from(Int row, Int rows) { return L::rows_in_lanes && rows - row > LANES ? ROW_VECTORS : 1; }
-  // of the matrix in each sweep; the last may have fewer
+  // rows of a sweep; the last sweep may have fewer
   static constexpr Int SWEEP_ROWS = L::rows_in_lanes ? ROW_VECTORS * LANES : 1;
 
   CellBits(Int rows, Int cols)
@@ -213,7 +213,7 @@ class BestTask {
   }
 
   void run() {
-    auto put = [&](int p, Real worth) { job_.scores[pairs_[p]] = IS_COST<Kind> ? 0 - worth : worth; };
+    auto put = [&](int p, Real value) { job_.scores[pairs_[p]] = IS_COST<Kind> ? 0 - value : value; };
     if (rows_ == 0) {
       for (int p = 0; p < count_; ++p) put(p, finish(p, nullptr));
       return;
@@ -277,35 +277,35 @@ class BestTask {
 
   template <int W>
   void sweep(Int i, Cell *row, LaneBits *bits, Vec *memory, size_t staged) {
-    BestSweep<Cell, W> own{};
+    BestSweep<Cell, W> sweep{};
     const Int rows = std::min<Int>(rows_ - i, W * L::rows);
-    own.cols = cols_, own.steps = cols_ + (L::rows_in_lanes ? rows - 1 : 0);
-    own.all_first = L::rows_in_lanes ? W * LANES - 1 : 0, own.all_last = cols_;
-    own.turn_is_open = call_.options & ALIGNMENT_PENALIZE_TURNS;
-    own.row = row, own.bits = bits;
-    own.is_free[ROWS] = is_free_[ROWS], own.is_free[COLS] = is_free_[COLS];
+    sweep.cols = cols_, sweep.steps = cols_ + (L::rows_in_lanes ? rows - 1 : 0);
+    sweep.all_first = L::rows_in_lanes ? W * LANES - 1 : 0, sweep.all_last = cols_;
+    sweep.turn_is_open = call_.options & ALIGNMENT_PENALIZE_TURNS;
+    sweep.row = row, sweep.bits = bits;
+    sweep.is_free[ROWS] = is_free_[ROWS], sweep.is_free[COLS] = is_free_[COLS];
     Vec in_rows[W][2];  // costs of gaps along them
     for (int w = 0; w < W; ++w) {
-      Extent extent{};  // from the vector's own first step on
-      Mask &number = own.lanes[w].row;
+      Extent extent{};  // from the vector's sweep first step on
+      Mask &number = sweep.lanes[w].row;
       for (int l = 0; l < LANES; ++l) {
         number[l] = i + (L::rows_in_lanes ? w * LANES + l : 0);
         const bool exists = number[l] < lanes_.rows[l];
         extent.first[l] = L::rows_in_lanes ? l : 0;
         extent.last[l] = extent.first[l] + (exists ? lanes_.cols[l] : 0);
-        own.lanes[w].may_end[l] = exists && (Kind::end != End::after_match || number[l] > 0) ? -1 : 0;
-        if (!L::rows_in_lanes && exists) own.all_last = std::min(own.all_last, lanes_.cols[l]);
+        sweep.lanes[w].may_end[l] = exists && (Kind::end != End::later_match || number[l] > 0) ? -1 : 0;
+        if (!L::rows_in_lanes && exists) sweep.all_last = std::min(sweep.all_last, lanes_.cols[l]);
       }
       extent.all_first = extent.first[LANES - 1], extent.all_last = extent.last[0];
       for (int l = 1; l < LANES; ++l) extent.all_last = std::min(extent.all_last, extent.last[l]);
       const Int lag = L::rows_in_lanes ? w * LANES : 0;
-      own.lanes[w].first = extent.first + splat_int(lag), own.lanes[w].last = extent.last + splat_int(lag);
-      border(__builtin_convertvector(number, Vec) + Real(1), COLS, own.outside[w]);
+      sweep.lanes[w].first = extent.first + splat_int(lag), sweep.lanes[w].last = extent.last + splat_int(lag);
+      border(__builtin_convertvector(number, Vec) + Real(1), COLS, sweep.outside[w]);
       Mask is_last{};
       if constexpr (AXES) {
         for (int l = 0; l < LANES; ++l) is_last[l] = is_free_[ROWS] && number[l] == lanes_.rows[l] - 1 ? -1 : 0;
         const bool forbids_turns = Kind::states > 1 && (call_.options & ALIGNMENT_RESTRICT_TURNS);
-        own.turn_back[w] = is_last ? splat(0) : splat(forbids_turns ? NEVER : Real(0));
+        sweep.turn_back[w] = is_last ? splat(0) : splat(forbids_turns ? NEVER : Real(0));
       }
       const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
         Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;
@@ -317,9 +317,9 @@ class BestTask {
         gather<1>(matrix, call_.rows * call_.cols, from, extent, steps, to + lag, clean);
         return InSteps{to, 1};
       };
-      own.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(IS_COST<Kind> ? -s : s, bad_); });
+      sweep.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(IS_COST<Kind> ? -s : s, bad_); });
       for (int g = 0; g < 2; ++g) {
-        InSteps *to = g == 0 ? own.open[w] : own.extend[w];
+        InSteps *to = g == 0 ? sweep.open[w] : sweep.extend[w];
         in_rows[w][g] = is_last ? splat(0) : cost_[g][ROWS];
         to[ROWS] = {&in_rows[w][g], 0}, to[COLS] = {&cost_[g][COLS], 0};
         if (by_position_[g]) {
@@ -328,7 +328,7 @@ class BestTask {
         }
       }
     }
-    const Vec last = best_sweep<Kind, restricted, L, W>(own, ends_);
+    const Vec last = best_sweep<Kind, restricted, L, W>(sweep, ends_);
     if constexpr (Kind::end == End::last) {
       for (int l = 0; l < LANES; ++l) {
         if constexpr (L::rows_in_lanes) {
@@ -351,8 +351,8 @@ class BestTask {
     for (int l = 0; l < LANES; ++l) {
       if (!L::rows_in_lanes && l != p) continue;
       is_bad = is_bad || bad_[l];
-      const bool is_earlier = ends_.worth[l] == ends_.worth[best] && ends_.row[l] < ends_.row[best];
-      if (l == 0 || ends_.worth[l] > ends_.worth[best] || is_earlier) best = l;
+      const bool is_earlier = ends_.value[l] == ends_.value[best] && ends_.row[l] < ends_.row[best];
+      if (l == 0 || ends_.value[l] > ends_.value[best] || is_earlier) best = l;
     }
     if (is_bad) return std::numeric_limits<Real>::quiet_NaN();
     constexpr bool is_global = Kind::end == End::last;
@@ -361,7 +361,7 @@ class BestTask {
       const Real gaps = Real(cost_of(only_gaps(call_, size), clamped_parameters_of(call_, pair)));
       return gaps <= FORBIDDEN ? impossible : gaps;
     }
-    const Real score = is_global ? final_[p] : ends_.worth[best];
+    const Real score = is_global ? final_[p] : ends_.value[best];
     if (score <= FORBIDDEN) return impossible;
     const Place at = is_global ? Place{size.rows - 1, size.cols - 1} : Place{ends_.row[best], ends_.col[best]};
     Cells::trace(at, [&](const Place &place, int k) { return bits->at(place, k, p); },

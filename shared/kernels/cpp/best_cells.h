@@ -2,8 +2,8 @@
 
    A cell leaves bits that say which choice each maximum is; of equal ones it is the first in this order: start, from the
    diagonal, from the left, from above; of the states A, R and D the first. Every number is computed in one way wherever
-   its cell lies in a vector, and nothing is rounded but sums of two: whole numbers are exact up to the largest that
-   Real has without gaps. */
+   its cell lies in a vector, and in the recurrence nothing is rounded but sums of two: whole numbers are exact up to
+   2^24 (double: 2^53). */
 
 #ifndef BEST_CELLS_H
 #define BEST_CELLS_H
@@ -35,20 +35,20 @@ struct BestCells {
   /* The states of cells, and what an alignment that ends in them is worth. */
   INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[1], const Vec (&up)[1],
                          Vec (&out)[1], LaneBits (&to)[bits]) {
-    const Vec own = s + (Kind::local ? max_of(diagonal, splat(0)) : diagonal);
+    const Vec match = s + (Kind::local ? max_of(diagonal, splat(0)) : diagonal);
     const Vec along_row = left[0] + costs.open[ROWS], along_column = up[0] + costs.open[COLS];
     const Vec gap = max_of(along_row, along_column);
-    out[0] = max_of(own, gap);
-    const LaneBits matches = at_least(own, gap), from_left = at_least(along_row, along_column);
+    out[0] = max_of(match, gap);
+    const LaneBits matches = at_least(match, gap), from_left = at_least(along_row, along_column);
     to[0] = matches;
     to[1] = Kind::local ? LaneBits((at_least(splat(0), diagonal) & matches) | (from_left & ~matches)) : from_left;
-    return Kind::end == End::after_match ? diagonal + s : out[0];
+    return Kind::end == End::later_match ? diagonal + s : out[0];
   }
 
   /* From an end to the beginning. bit(place, k): bit k of a cell; match(place): it is part of the alignment. */
   template <class Bit, class Match>
   static void trace(Place at, const Bit &bit, const Match &match) {
-    if (Kind::end == End::after_match) match(at), --at.row, --at.col;
+    if (Kind::end == End::later_match) match(at), --at.row, --at.col;
     while (at.row >= 0 && at.col >= 0) {
       const bool other = bit(at, 1);
       if (bit(at, 0)) {

@@ -1,9 +1,9 @@
 /* Up a strip, from the last row to the first.
 
-   B, of a state, is the weight of all ends that can be reached from it, divided by the m of the total, m * 2^unit (the
-   2^unit is in `share`), and X = w (B + end) is what a match hands to the states before it. They follow the recurrence
-   of block_forward.h from the last cell to the first. The marginal of a match is its weight in the forward sweep times
-   its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
+   B is the weight of all ends that can be reached from a state, over the m of the total, m * 2^unit (its 2^unit is in
+   `share`). X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
+   the recurrence of block_forward.h from the last cell to the first. The marginal of a match is its weight in the
+   forward sweep times its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
 
 #ifndef BLOCK_BACKWARD_H
 #define BLOCK_BACKWARD_H
@@ -19,17 +19,17 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int first_tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2;
   static constexpr int count = first_tangent * (pass == Pass::tangents ? 2 : 1);
   Vec now[count], below[count];
-  Vec level;                     // the B that the unit is made of, in the first row of the band
+  Vec unit_b;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
-  Power share;                   // of both units in the total
+  Power share;                   // 2^(both units - the total's)
   Vec origin_down;               // of the forward sweep
   Vec total_less_origins, total_less_origin_down;  // the total's tangent minus both origins; minus origin_down only
 };
 
-/* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
-struct TileSums {
+/* Sums over a strip for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
+struct StripSums {
   double cost[COSTS] = {};              // expected number of steps of each cost
   double matches = 0, similarity = 0;   // expected number of matches, and sum of their similarities
   double gaps = 0;                      // expected sum of gaps by position
@@ -55,9 +55,9 @@ struct Places {
   /* After each row but the first one, from the last upwards. */
   INLINE void next_row() { rows += all_of_them; }
   void add_to(double &sum, double &at, double row_and_col) const {
-    const double own = TileSums::sum_of(all_of_them);
-    sum += own;
-    at += row_and_col * own + TileSums::sum_of(rows) + TileSums::sum_of(cols);
+    const double sum_here = StripSums::sum_of(all_of_them);
+    sum += sum_here;
+    at += row_and_col * sum_here + StripSums::sum_of(rows) + StripSums::sum_of(cols);
   }
 };
 
@@ -66,7 +66,7 @@ struct PairTotal {
   Vec inverse_m, unit;
   double tangent;
   /* tangent - a - b, computed in double: the difference of large numbers may be small. */
-  INLINE Vec tangent_less(Vec a, Vec b) const {
+  INLINE Vec tangent_minus(Vec a, Vec b) const {
     typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
     const Doubles left = tangent - __builtin_convertvector(a, Doubles) - __builtin_convertvector(b, Doubles);
     return __builtin_convertvector(left, Vec);
@@ -88,7 +88,7 @@ class BackwardStrip {
   Int total_rows, first_col;   // of the pair; of the strip
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
-  TileSums &sums;
+  StripSums &sums;
   Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, null: not asked for
   Vec least_step{}, peak{}, largest_share{};  // of the current band
   Vec largest_loss{};  // bits, with gaps that vary: the share that a column's largest state would have if B were 1
@@ -123,7 +123,7 @@ class BackwardStrip {
   }
 
  private:
-  static constexpr int T = Columns::first_tangent;  // the distance of a tangent
+  static constexpr int T = Columns::first_tangent;  // offset from a number to its tangent
 
   INLINE void pass_on(Int row, bool in_matrix) const {
     const Columns &c = columns[0];
@@ -142,7 +142,7 @@ class BackwardStrip {
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
       const Vec unit_down = units[v * K::band_marks];
-      const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
+      const Vec from = ONE_STATE<Kind> ? c.now[1] : c.unit_b;
       Vec natural = exponent_of(max_of(from, splat(SMALLEST_NORMAL))) + c.unit;
       natural = from > splat(0) ? natural : c.unit + LEVEL;
       if constexpr (Kind::local) natural = max_of(natural, splat(0));
@@ -185,8 +185,8 @@ class BackwardStrip {
           origin_after = c.origin;
           sums.origins.add(c.origin);
           c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
-          c.total_less_origins = total.tangent_less(c.origin_down, c.origin);
-          c.total_less_origin_down = total.tangent_less(c.origin_down, splat(0));
+          c.total_less_origins = total.tangent_minus(c.origin_down, c.origin);
+          c.total_less_origin_down = total.tangent_minus(c.origin_down, splat(0));
         }
         c.t_start_or_end = -c.origin * c.end;
       }
@@ -202,19 +202,19 @@ class BackwardStrip {
   }
 
   /* The marginals of matches, or their tangents, from B; q: its share. */
-  INLINE Vec marginals(const Columns &c, const Vec *own, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
-    constexpr bool ends_apart = Kind::end == End::after_match;
-    const Vec w = own[K::w], matched = own[K::matched];
+  INLINE Vec marginals(const Columns &c, const Vec *cell, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
+    constexpr bool ends_apart = Kind::end == End::later_match;
+    const Vec w = cell[K::w], matched = cell[K::matched];
     largest_q = max_of(largest_q, q);
     Vec p = ends_apart ? fma(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
       const Vec t_q = c.share.times(fma(-c.total_less_origins, b, t_b));
       largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
-        p = fma(own[K::t_matched], q + c.end_share, matched * fma(-c.total_less_origin_down, c.end_share, t_q));
-        p = fma(c.one, fma(w, fma(-c.origin_down, q, t_q), own[K::t_w] * q), p);
+        p = fma(cell[K::t_matched], q + c.end_share, matched * fma(-c.total_less_origin_down, c.end_share, t_q));
+        p = fma(c.one, fma(w, fma(-c.origin_down, q, t_q), cell[K::t_w] * q), p);
       } else {
-        p = fma(own[K::t_matched], q, matched * t_q);
+        p = fma(cell[K::t_matched], q, matched * t_q);
       }
     }
     return p;
@@ -262,9 +262,9 @@ class BackwardStrip {
       Vec gap_after = across, t_gap_after = t_across;
       strip.each_back([&](int v, auto is_last) {
         Columns &c = columns[v];
-        const Vec *own = from + v * K::size;
+        const Vec *cell = from + v * K::size;
         __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
-        const Vec w = own[K::w], matched = own[K::matched];
+        const Vec w = cell[K::w], matched = cell[K::matched];
         const Vec x = c.now[0];
         Vec arrived = c.step * moved_down<1>(x, after), t_arrived;
         if constexpr (tangents) {  // what comes from the columns after, from this origin
@@ -281,10 +281,10 @@ class BackwardStrip {
         Vec b, t_b;  // of the match
         if constexpr (ONE_STATE<Kind>) {
           const Vec gap = o.template weights<From::up, 0>();
-          Vec begun = arrived;
-          if constexpr (Kind::end == End::anywhere) begun += c.end;
+          Vec without_gap = arrived;
+          if constexpr (Kind::end == End::anywhere) without_gap += c.end;
           const Vec below = c.now[1];
-          b = scanned<false>(c.scan, fma(gap, below, begun), across);
+          b = scanned<false>(c.scan, fma(gap, below, without_gap), across);
           if constexpr (tangents) {
             Vec t_own = fma(gap, c.now[T + 1], t_arrived);
             if constexpr (Kind::end == End::anywhere) t_own += c.t_start_or_end;
@@ -295,7 +295,7 @@ class BackwardStrip {
           if constexpr (gradients) {
             const Vec onwards = fma(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
             gap_after = b;
-            of_up[0] = fma(own[K::across], c.share.times(onwards), of_up[0]);
+            of_up[0] = fma(cell[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
           const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>(),
@@ -307,7 +307,7 @@ class BackwardStrip {
           gap_after = gap;
           b = fma(open, next, fma(open_down, down, arrived));
           c.now[1] = fma(back, next, fma(extend, down, arrived));
-          c.level = b;
+          c.unit_b = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
             const Vec t_gap = scanned<false>(c.scan, fma(turn, t_down, t_arrived), t_across);
@@ -317,7 +317,7 @@ class BackwardStrip {
             c.now[T + 1] = fma(back, t_next, fma(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
-            const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, own[K::across], own[K::down]};
+            const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, cell[K::across], cell[K::down]};
             const Vec to_right = c.share.times(next), to_below = c.share.times(down);
             for (int s = 0; s < 3; ++s) {
               of_left[s] = fma(states[s], to_right, of_left[s]);
@@ -326,11 +326,11 @@ class BackwardStrip {
           }
         }
         largest = max_of(largest, b);
-        constexpr bool ends_apart = Kind::end == End::after_match;
+        constexpr bool ends_apart = Kind::end == End::later_match;
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
-        if constexpr (tangents) c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
-        const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
+        if constexpr (tangents) c.now[T] = fma(cell[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
+        const Vec q = c.share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
           similarity = fma(p, max_of(strip.part<is_last>(row, v, 0), splat(FORBIDDEN)), similarity);
@@ -338,7 +338,7 @@ class BackwardStrip {
         if constexpr (has_places) {
           const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
           begins.add((w * c.one) * q, col);
-          ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
+          ends.add((ends_apart ? matched : cell[K::across]) * c.end_share, col);
         }
         if constexpr (is_last) {
           store_some(to + v * LANES, strip.last, p);
@@ -366,8 +366,8 @@ class BackwardStrip {
   }
 
   INLINE void add_sums(Vec similarity, Vec matches, const Places &begins, const Places &ends, Int first) {
-    sums.matches += TileSums::sum_of(matches);
-    sums.similarity += TileSums::sum_of(similarity);
+    sums.matches += StripSums::sum_of(matches);
+    sums.similarity += StripSums::sum_of(similarity);
     if constexpr (Kind::local) {
       begins.add_to(sums.begins, sums.begins_at, double(first) + double(first_col));
       ends.add_to(sums.ends, sums.ends_at, double(first) + double(first_col));
@@ -376,9 +376,9 @@ class BackwardStrip {
 
   INLINE void add_steps(const Vec (&of_left)[3], const Vec (&of_up)[3]) {
     if constexpr (ONE_STATE<Kind>) {
-      sums.cost[int(cost_between<Kind>(From::up, 0))] += TileSums::sum_of(of_up[0]);  // of both directions
+      sums.cost[int(cost_between<Kind>(From::up, 0))] += StripSums::sum_of(of_up[0]);  // of both directions
     } else {
-      auto add = [&](Cost cost, Vec steps) { sums.cost[int(cost)] += TileSums::sum_of(steps); };
+      auto add = [&](Cost cost, Vec steps) { sums.cost[int(cost)] += StripSums::sum_of(steps); };
       unrolled<3>([&](auto s) {
         add(cost_between<Kind>(From::left, s), of_left[s] * weights.template weights<From::left, s>());
         add(cost_between<Kind>(From::up, s), of_up[s] * weights.template weights<From::up, s>());

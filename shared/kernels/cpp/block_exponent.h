@@ -1,7 +1,7 @@
 /* Block exponents: the arithmetic of a cell where a column's cells have one exponent in common.
 
    Weights are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at
-   every temperature and takes most of the time. Here LANES columns of one row are a vector, and all cells of a column
+   every temperature but takes most of its time. Here LANES columns of one row are a vector, and all cells of a column
    within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
    is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
@@ -143,7 +143,7 @@ class MatchWeight {
   Vec scale_, least_;
 };
 
-/* The factors of the recurrence x[l] = own[l] + steps[l] * x[l - 1] along LANES columns, for a parallel prefix scan:
+/* The factors of the recurrence x[l] = terms[l] + steps[l] * x[l - 1] along LANES columns, for a parallel prefix scan:
    step[k] has the products of the last 2^k steps to each lane, from_outside those of all steps from before lane 0. */
 struct Scan {
   Vec step[SCAN_STEPS], from_outside;
@@ -162,19 +162,19 @@ INLINE Scan scan_of(Vec steps) {
   return scan;
 }
 
-/* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; on return,
+/* x[l] = terms[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; on return,
    `outside` is that of the next vector. The chain from vector to vector is one multiplication and addition. for_one_row:
    `scan` was made for this row alone and is still in registers. */
 template <bool ascending, bool for_one_row = false>
-INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
+INLINE Vec scanned(const Scan &scan, Vec terms, Vec &outside) {
   constexpr int last = ascending ? LANES - 1 : 0;
   unrolled<SCAN_STEPS>([&](auto k) {
     constexpr int n = 1 << k;
-    own = fma(scan.step[k], ascending ? moved_up<n>(own, splat(0)) : moved_down<n>(own, splat(0)), own);
+    terms = fma(scan.step[k], ascending ? moved_up<n>(terms, splat(0)) : moved_down<n>(terms, splat(0)), terms);
   });
-  const Vec x = fma(scan.from_outside, outside, own);
+  const Vec x = fma(scan.from_outside, outside, terms);
   const Vec step = for_one_row ? broadcast_lane<last>(scan.from_outside) : splat(scan.from_outside[last]);
-  outside = fma(step, outside, broadcast_lane<last>(own));
+  outside = fma(step, outside, broadcast_lane<last>(terms));
   return x;
 }
 

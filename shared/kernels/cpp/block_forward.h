@@ -20,7 +20,7 @@ struct ForwardColumns : Origins<tangents> {
   // numbers for the next strip: V; with affine gaps also what its gap along the row receives, by position in two parts
   static constexpr int passed_weights = two_parts ? 3 : first_tangent, passed = passed_weights * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
-  Vec unit, step, one;           // log2 of the unit; in this unit, that of the column before, and 1
+  Vec unit, step, one;           // log2 of the unit; the previous column's unit in this one; 1 in this one
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec sum, t_sum;                     // of the ends in the band
   Vec peak[GAPS_VARY<Kind> ? 1 : 0];  // the largest state in the band
@@ -55,13 +55,13 @@ struct Ends {
   template <bool tangents>
   INLINE void add(Vec more, Vec t_more, Vec its_unit, Vec its_origin) {
     const Vec new_unit = more > splat(0) ? max_of(unit, its_unit) : unit;
-    const Power old = Power::of(unit - new_unit), own = Power::of(its_unit - new_unit);
+    const Power old = Power::of(unit - new_unit), added = Power::of(its_unit - new_unit);
     if constexpr (tangents) {
       const Vec new_origin = new_unit > unit ? its_origin : origin;
-      t_m = old.times(fma(origin - new_origin, m, t_m)) + own.times(fma(its_origin - new_origin, more, t_more));
+      t_m = old.times(fma(origin - new_origin, m, t_m)) + added.times(fma(its_origin - new_origin, more, t_more));
       origin = new_origin;
     }
-    m = old.times(m) + own.times(more);
+    m = old.times(m) + added.times(more);
     unit = new_unit;
   }
 };
@@ -192,11 +192,11 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
-          // step to this column, if the one before had a unit in which the number, or a start, is 2^LEVEL
-          const Vec worth = Kind::local ? max_of(number, one) : number;
+          // the step to this column, as if the unit of the one before made the number, or a start, 2^LEVEL
+          const Vec number_or_start = Kind::local ? max_of(number, one) : number;
           Mask counts = lane_numbers() < splat_int(count);
           if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing
-          if (n == 0) least = min_of(least, counts ? scaled(worth, splat(-LEVEL)) : splat(1));
+          if (n == 0) least = min_of(least, counts ? scaled(number_or_start, splat(-LEVEL)) : splat(1));
         }
       }
     } else if constexpr (Kind::local) {  // the first column
@@ -247,8 +247,8 @@ class ForwardStrip {
           if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
         }
         before = above;
-        // matched: the match times what it continues; begun: the same with the start. w and the step are multiplied
-        // first: the step alone may round to 0 what, times a large w, is an end that counts
+        // matched: the match times what it continues (End::anywhere: with the start); begun: that with the start. w and
+        // the step are multiplied first: the step alone may round to 0 what, times a large w, is an end that counts
         const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
         constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;
@@ -314,7 +314,7 @@ class ForwardStrip {
         if constexpr (Kind::end == End::anywhere) {
           c.sum += sum;
           if constexpr (tangents) c.t_sum += t_sum;
-        } else if constexpr (Kind::end == End::after_match) {
+        } else if constexpr (Kind::end == End::later_match) {
           c.sum += matched;
           if constexpr (tangents) c.t_sum += t_matched;
         }

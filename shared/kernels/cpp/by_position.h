@@ -61,8 +61,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         }
         to[v * size + gap_at + g] = gap;
         most_gap = max_of(most_gap, gap);
-        Vec &own = g < gaps - 1 ? least_open : least_down;
-        own = min_of(own, gap);
+        Vec &smallest = g < gaps - 1 ? least_open : least_down;
+        smallest = min_of(smallest, gap);
       });
     });
     least_gap = min_of(least_gap, min_of(least_down, least_open));
@@ -73,14 +73,14 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     }
 
     Vec before = splat(outside[0][k]), t_before = splat(outside[T][k]);  // V of the cell before, a row above
-    // of this row: the cell before, and what it hands over, for open; the state of gaps down the column
+    // of the cell before in this row: what its gap along the row, or an opened one, hands over; its gap down the column
     Vec across = splat(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = splat(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
     Vec message = splat(outside[1][k + 1]), t_message = splat(outside[T + 1][k + 1]);
     Vec down_before = splat(0), t_down_before = splat(0);
     strip.each([&](int v, auto is_last) {
       Columns &c = columns[v];
-      const Vec *own = to + v * size;
-      const Vec w = own[w_at], above = c.state(), diagonal = moved_up<1>(above, before);
+      const Vec *cell = to + v * size;
+      const Vec w = cell[w_at], above = c.state(), diagonal = moved_up<1>(above, before);
       if constexpr (tangents) {  // what comes from the columns before, from this origin
         t_before = fma(c.change, before, t_before);
         t_across = fma(c.change, across, t_across);
@@ -94,7 +94,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       const Vec begun = starts_apart ? fma(w, c.one, matched) : matched;
       Vec t_matched, t_begun;
       if constexpr (tangents) {
-        const Vec t_w = own[t_w_at];
+        const Vec t_w = cell[t_w_at];
         Vec t_above = c.now[Columns::first_tangent];
         if constexpr (Columns::two_parts) t_above += c.now[Columns::first_tangent + 1];
         const Vec t_diagonal = moved_up<1>(t_above, t_before);
@@ -108,19 +108,19 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       Vec *stepped = to + v * size + (keeps_steps ? K::stepped : 0);
       Vec sum, t_sum, handed[2], t_handed[2];  // handed: to the next cell, for open, and for extend
       if constexpr (ONE_STATE<Kind>) {
-        const Vec gap = own[IS_COST<Kind> ? w_at : gap_at];
+        const Vec gap = cell[IS_COST<Kind> ? w_at : gap_at];
         const Scan scan = scan_of<true>(c.step * gap);
         sum = scanned<true, true>(scan, fma(gap, above, begun), across);
         if constexpr (tangents) {
           Vec t_own = fma(gap, c.now[1], t_begun);
-          if constexpr (IS_COST<Kind>) t_own = fma(own[t_w_at], sum, t_own);  // the weight is that of every choice
+          if constexpr (IS_COST<Kind>) t_own = fma(cell[t_w_at], sum, t_own);  // the weight is that of every choice
           t_sum = scanned<true, true>(scan, t_own, t_across);
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
         if constexpr (keeps_steps) stepped[0] = max_of(sum - begun, splat(0));
       } else {
-        const Vec open = own[gap_at], extend = own[gap_at + 1];
+        const Vec open = cell[gap_at], extend = cell[gap_at + 1];
         const Vec down = fma(open, c.now[0], extend * c.now[1]);
         if constexpr (keeps_steps) stepped[1] = open * c.now[0], stepped[3] = extend * c.now[1];
         handed[0] = fma(back_is_open, down, begun);
@@ -235,9 +235,9 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
     // inlined, or GCC would leave it a function, with the sums in memory
     strip.each_back([&](int v, auto is_last) __attribute__((always_inline)) {
       Columns &c = columns[v];
-      const Vec *own = from + v * K::size;
+      const Vec *cell = from + v * K::size;
       __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
-      const Vec w = own[K::w], matched = own[K::matched];
+      const Vec w = cell[K::w], matched = cell[K::matched];
       const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
       Vec t_arrived;
       if constexpr (tangents) {  // what comes from the columns after, from this origin
@@ -247,22 +247,22 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         t_after = c.now[T];
       }
       after = x;
-      const Vec extend = own[extend_at];
+      const Vec extend = cell[extend_at];
       const Scan scan = scan_of<false>(c.step * moved_down<1>(extend, gap_after));
       gap_after = extend;
       Vec b, t_b;  // of the match
       Vec of_gap[2];  // B of gaps along the row, and down the column
       if constexpr (ONE_STATE<Kind>) {
-        Vec begun = arrived + c.now[1];
-        if constexpr (Kind::end == End::anywhere) begun += c.end;
-        if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : splat(0);
-        b = scanned<false, true>(scan, begun, across);
+        Vec without_gap = arrived + c.now[1];
+        if constexpr (Kind::end == End::anywhere) without_gap += c.end;
+        if constexpr (Kind::end == End::last && is_last) without_gap += i == end_row ? c.end : splat(0);
+        b = scanned<false, true>(scan, without_gap, across);
         if constexpr (tangents) {
           Vec t_begun = t_arrived + c.now[T + 1];
           if constexpr (Kind::end == End::anywhere) t_begun += c.t_start_or_end;
           if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.t_start_or_end : splat(0);
           if constexpr (IS_COST<Kind>) {
-            const Vec t_w_b = own[K::t_w] * (w * b);
+            const Vec t_w_b = cell[K::t_w] * (w * b);
             t_begun = fma(c.step, moved_down<1>(t_w_b, t_w_after), t_begun);
             t_w_after = t_w_b;
           }
@@ -271,13 +271,13 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         }
         c.now[1] = extend * b;
       } else {
-        const Vec open = own[K::gap], opened = c.now[1], extended = c.now[2];
+        const Vec open = cell[K::gap], opened = c.now[1], extended = c.now[2];
         const Vec before = across;
         const Vec gap = scanned<false, true>(scan, (turn_is_open ? opened : extended) + arrived, across);
         const Vec to_open = open * gap, next = c.step * moved_down<1>(to_open, open_after);
         open_after = to_open;
         b = next + (opened + arrived);
-        c.level = b;
+        c.unit_b = b;
         Vec down = fma(back_is_open, next, extended + arrived);
         if (back_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
@@ -294,11 +294,11 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         }
       }
       largest = max_of(largest, b);
-      constexpr bool ends_apart = Kind::end == End::after_match;
+      constexpr bool ends_apart = Kind::end == End::later_match;
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
       if constexpr (tangents && !IS_COST<Kind>) {
-        c.now[T] = fma(own[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
+        c.now[T] = fma(cell[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
       }
       if constexpr (tangents && IS_COST<Kind>) c.now[T] = c.now[T + 1];
       auto write = [&](Real *row, Vec value) {
@@ -308,13 +308,13 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           store(row + v * LANES, value);
         }
       };
-      const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
+      const Vec q = c.share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
       write(to, p);
       if constexpr (gradients) {
         const int64_t at = i * strip.pitch;
         matches += p;
         similarity = fma(p, max_of(SIGN<Kind> * strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
-        const Vec *stepped = own + K::stepped;
+        const Vec *stepped = cell + K::stepped;
         Vec along = q, down = q;
         if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
         largest_q = max_of(largest_q, max_of(along, down));
@@ -354,8 +354,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
   if constexpr (gradients) {
     if (valid) {
       for (int g = 0; g < gaps; ++g) {
-        sums.cost[int(GAP_COSTS[g])] += TileSums::sum_of(steps[g]);
-        sums.gaps += TileSums::sum_of(costs[g]);
+        sums.cost[int(GAP_COSTS[g])] += StripSums::sum_of(steps[g]);
+        sums.gaps += StripSums::sum_of(costs[g]);
       }
       add_sums(similarity, matches, begins, ends, first);
     }

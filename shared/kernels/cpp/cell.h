@@ -58,7 +58,7 @@ struct Record {
 struct Total {
   Vec inverse_m, e, log2_m;
   Vec tangent, tangent_rest;  // as a sum of two numbers: a rounding error here would shift all ends alike
-  INLINE Vec less(Vec own) const { return (own - tangent) - tangent_rest; }
+  INLINE Vec tangent_from_total(Vec number) const { return (number - tangent) - tangent_rest; }
 };
 
 /* An end's weight is at most the total, but its exponent may be larger where the total's m is not in [1, 2). */
@@ -67,11 +67,11 @@ constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 INLINE Value nothing() { return {splat(1), splat(NOTHING), splat(0)}; }
 
 /* Computes the states of cells (and, when recording, their records) from those of their neighbours.
-   inside: where an alignment may end; entropy: of the ends, added up. */
+   may_end: whether an alignment may end here; entropy: of the ends, added up. */
 template <class Kind, Pass pass, bool recording>
 INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal, const States<Kind> &left,
                       const States<Kind> &up, States<Kind> &out, Vec *record, const Total *total,
-                      Mask inside, Vec *entropy) {
+                      Mask may_end, Vec *entropy) {
   using R = Record<Kind, pass>;
   constexpr bool gradients = pass == Pass::gradients, tangents = pass == Pass::tangents;
   Ending ending{};
@@ -97,9 +97,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         x[c] = costs_something ? before.x + cost.x : before.x;
       }
     });
-    // The choices from the diagonal of a state that may end: summed separately, because what a start outweighs
-    // beyond the range of a float may still be the whole score.
-    constexpr int apart = k == 0 && Kind::end == End::after_match ? ends<Kind>() : 0;
+    // The choices from the diagonal of a state that may end: summed separately, because beside a large start
+    // they may round to 0 and yet be the whole score.
+    constexpr int apart = k == 0 && Kind::end == End::later_match ? ends<Kind>() : 0;
     Vec part = splat(0), part_tangent = splat(0), part_origin = splat(0), part_top = e[0];
     if constexpr (apart > 0) {
       unrolled<apart - 1>([&](auto c) { part_top = max_of(part_top, e[c + 1]); });
@@ -124,11 +124,11 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, min_of(ending.e - total->e, splat(MOST_ABOVE_TOTAL)));
         if constexpr (has_common) scale *= common.m;
-        scale = inside ? scale : splat(0);
+        scale = may_end ? scale : splat(0);
         unrolled<apart>([&](auto c) {
           Vec share = m[c] * scale, own = has_common ? x[c] + common.x : x[c];
           record[R::end(c)] = share;
-          if constexpr (tangents) record[R::end_tangent(c)] = share * total->less(own);
+          if constexpr (tangents) record[R::end_tangent(c)] = share * total->tangent_from_total(own);
           if constexpr (gradients) {
             Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
             *entropy = fma(-share, bits, *entropy);
@@ -176,13 +176,13 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     result.m = fraction_of(whole);
     if constexpr (gradients) {
       Vec log2_sum = log2_of(fraction_of(sum)), bits = exponent_of(sum) + log2_sum;  // of the sum, relative to 2^top
-      // log2 of m as it is, so that it can also be had from m alone, where a block begins
+      // log2 of the rounded m, so that a block can compute it again from what is kept
       result.x = has_common ? log2_of(result.m) : log2_sum;
       unrolled<count>([&](auto c) { bits = fma(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
       record[R::entropy(k)] = bits;
     }
 
-    if constexpr (Kind::end != End::after_match) {
+    if constexpr (Kind::end != End::later_match) {
       if constexpr (k == 0) {
         ending = {result.m, result.e, splat(0), result.x, result.e, splat(0)};
       } else {  // in any of the states
@@ -196,9 +196,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       }
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, min_of(result.e - total->e, splat(MOST_ABOVE_TOTAL)));
-        Vec share = inside ? result.m * scale : splat(0);
+        Vec share = may_end ? result.m * scale : splat(0);
         record[R::end(k)] = share;
-        if constexpr (tangents) record[R::end_tangent(k)] = share * total->less(result.x);
+        if constexpr (tangents) record[R::end_tangent(k)] = share * total->tangent_from_total(result.x);
         if constexpr (gradients) {
           *entropy = fma(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
         }
@@ -235,7 +235,7 @@ INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Fl
   left = Flows<Kind>{};
   up = Flows<Kind>{};
   matched = Flow{};
-  if constexpr (Kind::end != End::after_match) {
+  if constexpr (Kind::end != End::later_match) {
     unrolled<Kind::states>([&](auto k) {
       v.of[k].v += record[R::end(k)];
       if constexpr (tangents) v.of[k].t += record[R::end_tangent(k)];
@@ -243,16 +243,16 @@ INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Fl
   }
   unrolled<Kind::states>([&](auto state) {
     constexpr int k = state;
-    const Flow own = v.of[k];
-    if constexpr (pass == Pass::gradients) sums.entropy = fma(own.v, record[R::entropy(k)], sums.entropy);
+    const Flow flow = v.of[k];
+    if constexpr (pass == Pass::gradients) sums.entropy = fma(flow.v, record[R::entropy(k)], sums.entropy);
     unrolled<Kind::counts[k]>([&](auto choice) {
       constexpr int c = choice;
       constexpr Choice what = Kind::choices[k][c];
       Vec share = record[R::share(k, c)];
       Flow part;
-      part.v = own.v * share;
-      if constexpr (tangents) part.t = fma(own.t, share, own.v * record[R::share_tangent(k, c)]);
-      if constexpr (k == 0 && Kind::end == End::after_match && c < ends<Kind>()) {
+      part.v = flow.v * share;
+      if constexpr (tangents) part.t = fma(flow.t, share, flow.v * record[R::share_tangent(k, c)]);
+      if constexpr (k == 0 && Kind::end == End::later_match && c < ends<Kind>()) {
         part.v += record[R::end(c)];
         if constexpr (tangents) part.t += record[R::end_tangent(c)];
       }

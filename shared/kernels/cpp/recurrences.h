@@ -1,8 +1,7 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
-   alignment needs a table here, a kind in alignment.h, run.h and library.py, its border in sweep.h and its best
-   alignment in best_cells.h (docs/contributing.md). Source of the recurrences: Petti et
+   alignment needs more than a table here: see docs/contributing.md. Source of the recurrences: Petti et
    al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H
@@ -13,10 +12,10 @@
 namespace alignment {
 
 enum class From { start, diagonal, left, up };           // which cell a choice comes from
-// what it adds: the similarity, or a gap. turn: into a gap along the column from one along the row; back: the reverse;
-// the last two: gaps along the column, where these have costs of their own
-enum class Cost { none, match, open, extend, turn, back, open_down, extend_down };
-enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
+// what it adds: the similarity, or a gap. turn: from a gap along the row into one along the column;
+// turn_right: the reverse; the last two: gaps along the column, where these have costs of their own
+enum class Cost { none, match, open, extend, turn, turn_right, open_down, extend_down };
+enum class End { anywhere, later_match, last };          // where an alignment may end
 
 /* Whether this library takes gaps by position, and which cost each of the two AlignmentCall.gaps is. */
 #ifdef BY_POSITION
@@ -33,11 +32,11 @@ constexpr bool AXES = true;
 constexpr bool AXES = false;
 #endif
 constexpr int ROWS = 0, COLS = 1;
-constexpr int EACH = AXES ? 2 : 1;  // the parameters of one gap
+constexpr int PARAMETERS_PER_GAP = AXES ? 2 : 1;  // the parameters of one gap
 constexpr int gap_along(int axis) { return AXES ? axis : 0; }
 constexpr Cost OPEN[] = {Cost::open, AXES ? Cost::open_down : Cost::open};
 constexpr Cost EXTEND[] = {Cost::extend, AXES ? Cost::extend_down : Cost::extend};
-constexpr Cost TURN[] = {Cost::back, Cost::turn};
+constexpr Cost TURN[] = {Cost::turn_right, Cost::turn};
 constexpr int COSTS = AXES ? 8 : 6;
 
 struct Choice {
@@ -76,12 +75,12 @@ struct Affine {
                                            {From::start, 0, Cost::none}},
                                           {{From::left, 0, Cost::open},
                                            {From::left, 1, Cost::extend},
-                                           {From::left, 2, Cost::back}},
+                                           {From::left, 2, Cost::turn_right}},
                                           {{From::up, 0, OPEN[COLS]},
                                            {From::up, 1, Cost::turn},
                                            {From::up, 2, EXTEND[COLS]}}};
   static constexpr Cost common[] = {Cost::match, Cost::none, Cost::none};
-  static constexpr End end = is_local ? End::after_match : End::last;
+  static constexpr End end = is_local ? End::later_match : End::last;
   static constexpr bool local = is_local;
 };
 using LocalAffine = Affine<true>;
@@ -146,7 +145,7 @@ constexpr int diagonal_choices() {
 /* The number of ways in which an alignment may end in a cell. */
 template <class Kind>
 constexpr int ends() {
-  return Kind::end == End::after_match ? diagonal_choices<Kind>() : Kind::states;
+  return Kind::end == End::later_match ? diagonal_choices<Kind>() : Kind::states;
 }
 
 /* Choices of all states before state k. */

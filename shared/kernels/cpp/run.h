@@ -26,7 +26,7 @@ void with_recurrence(int32_t kind, const Use &use) {
     if (kind == ALIGNMENT_LOCAL_ANY) return use(LocalLinear<End::anywhere>());
   }
   if constexpr (has(ALIGNMENT_LOCAL_MATCH)) {
-    if (kind == ALIGNMENT_LOCAL_MATCH) return use(LocalLinear<End::after_match>());
+    if (kind == ALIGNMENT_LOCAL_MATCH) return use(LocalLinear<End::later_match>());
   }
   if constexpr (has(ALIGNMENT_AFFINE)) {
     if (kind == ALIGNMENT_AFFINE) return use(LocalAffine());
@@ -76,8 +76,8 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
   }
   const int64_t count = int64_t(order.size());
   const int64_t threads = threads_worth(call.threads, all_cells);
-  // Threads share the strips of a pair that would keep one of them busy for long, and of as many pairs as do not divide
-  // evenly between them.
+  // Threads share the strips of a pair that would keep one of them busy for long, and of the count % threads pairs that
+  // are left over.
   if (threads > 1) put_large_first(order, cells);
   int64_t shared = 0, parts = count;
   const int64_t uneven = count < 4 * threads ? count % threads : 0;
@@ -100,27 +100,27 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
   };
   auto work = [&] {  // in each thread that takes part
     const FlushSubnormals flush_here;
-    static thread_local Scratch own, between_strips;
+    static thread_local Scratch scratch, between_strips;
     try {
-      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs of their own
+      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs of their scratch
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
-        idle = together[k % shared]->work(own) ? 0 : idle + 1;
+        idle = together[k % shared]->work(scratch) ? 0 : idle + 1;
       }
       for (int64_t number; (number = next.fetch_add(1)) < count;) {
         Pair tiles(job, order[number], 1, between_strips);
-        while (tiles.work(own)) {
+        while (tiles.work(scratch)) {
         }
         note(tiles, order[number]);
       }
       for (auto &tiles : together) {
         while (!tiles->is_through()) {
-          if (!tiles->work(own)) sched_yield();
+          if (!tiles->work(scratch)) sched_yield();
         }
       }
     } catch (const std::bad_alloc &) {
       out_of_memory = true;
     }
-    own.end(), between_strips.end();
+    scratch.end(), between_strips.end();
   };
   if (count > 0) run_with_helpers(call.openmp, std::min(threads, parts) - 1, work);
   if (out_of_memory) throw std::bad_alloc();

@@ -45,7 +45,7 @@ inline bool has_gap(int kind) { return kind != ALIGNMENT_FREE_GAP && kind != ALI
 inline bool is_affine(int kind) { return kind == ALIGNMENT_AFFINE || kind == ALIGNMENT_GLOBAL_AFFINE; }
 inline bool is_global(int kind) { return kind >= ALIGNMENT_GLOBAL; }
 
-inline int parameter_count(int kind) { return 1 + EACH * (is_affine(kind) ? 2 : has_gap(kind)); }
+inline int parameter_count(int kind) { return 1 + PARAMETERS_PER_GAP * (is_affine(kind) ? 2 : has_gap(kind)); }
 
 // Whether end gaps along an axis cost nothing.
 inline bool is_free(const AlignmentCall &call, int axis) { return AXES && (call.options & (ALIGNMENT_FREE_ROWS << axis)); }
@@ -58,13 +58,13 @@ inline bool is_by_position(const AlignmentCall &call, int gap) {
 // A gap by position is 0 here.
 inline Parameters parameters_of(const AlignmentCall &call, const Real *values, int64_t pair) {
   const int count = parameter_count(call.kind);
-  const Real *own = values + pair * count;
+  const Real *of_pair = values + pair * count;
   Parameters p{};
-  p.temperature = own[count - 1];
+  p.temperature = of_pair[count - 1];
   for (int axis = 0; axis < 2 && has_gap(call.kind); ++axis) {
-    if (!is_by_position(call, 0)) p.open[axis] = own[gap_along(axis)];
+    if (!is_by_position(call, 0)) p.open[axis] = of_pair[gap_along(axis)];
     p.extend[axis] = p.open[axis];
-    if (is_affine(call.kind)) p.extend[axis] = is_by_position(call, 1) ? 0 : own[EACH + gap_along(axis)];
+    if (is_affine(call.kind)) p.extend[axis] = is_by_position(call, 1) ? 0 : of_pair[PARAMETERS_PER_GAP + gap_along(axis)];
   }
   return p;
 }
@@ -88,11 +88,11 @@ inline Parameters clamped_parameters_of(const AlignmentCall &call, int64_t pair)
 // Derivatives of gaps that are one parameter for both axes have been added up in the first.
 inline void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
   const int count = parameter_count(kind);
-  Real *own = values + pair * count;
-  own[count - 1] = Real(p.temperature);
-  for (int axis = 0; axis < EACH && has_gap(kind); ++axis) {
-    own[axis] = Real(p.open[axis]);
-    if (is_affine(kind)) own[EACH + axis] = Real(p.extend[axis]);
+  Real *of_pair = values + pair * count;
+  of_pair[count - 1] = Real(p.temperature);
+  for (int axis = 0; axis < PARAMETERS_PER_GAP && has_gap(kind); ++axis) {
+    of_pair[axis] = Real(p.open[axis]);
+    if (is_affine(kind)) of_pair[PARAMETERS_PER_GAP + axis] = Real(p.extend[axis]);
   }
 }
 
@@ -139,7 +139,7 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   auto set = [&](Cost cost, double amount, double t_amount) {
     set_cost(lanes.costs[int(cost)], lane, amount, t_amount, pass, p.temperature, ratio);
   };
-  for (int axis = 0; axis < EACH; ++axis) {
+  for (int axis = 0; axis < PARAMETERS_PER_GAP; ++axis) {
     set(OPEN[axis], p.open[axis], t.open[axis]);
     set(EXTEND[axis], p.extend[axis], t.extend[axis]);
     lanes.gap_tangent[axis][lane] = Real(t.extend[axis] / p.temperature - (p.extend[axis] / p.temperature) * ratio);
@@ -154,13 +154,13 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
 
   if constexpr (POSITIONS) {
     for (int g = 0; g < 2; ++g) {
-      LaneGap &own = lanes.gaps[g];
-      own.by_position = is_by_position(call, g);
-      if (!own.by_position) continue;
+      LaneGap &gap_of_lane = lanes.gaps[g];
+      gap_of_lane.by_position = is_by_position(call, g);
+      if (!gap_of_lane.by_position) continue;
       const AlignmentGap &gap = call.gaps[g];
-      own.costs[lane] = gap.costs + pair * gap.stride;
-      own.t_costs[lane] = gap.t_costs ? gap.t_costs + pair * gap.t_stride : nullptr;
-      own.d_costs[lane] = gap.d_costs ? gap.d_costs + pair * call.rows * call.cols : nullptr;
+      gap_of_lane.costs[lane] = gap.costs + pair * gap.stride;
+      gap_of_lane.t_costs[lane] = gap.t_costs ? gap.t_costs + pair * gap.t_stride : nullptr;
+      gap_of_lane.d_costs[lane] = gap.d_costs ? gap.d_costs + pair * call.rows * call.cols : nullptr;
     }
     lanes.turn[0] = turn_is_open ? Cost::open : Cost::extend;
     lanes.turn[1] = call.options & ALIGNMENT_RESTRICT_TURNS ? Cost::none : lanes.turn[0];
@@ -177,28 +177,28 @@ struct ScoreWeight {
 
 inline ScoreWeight score_weight_of(double m, double e, double mt, double temperature) {
   // an alignment with a forbidden match scores less than any without
-  ScoreWeight worth{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
+  ScoreWeight score_weight{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
   // one that needs a forbidden gap is none either
-  worth.exists = worth.exists && temperature * worth.log() > double(FORBIDDEN);
-  return worth.exists ? worth : ScoreWeight{1, 0, 0, false};
+  score_weight.exists = score_weight.exists && temperature * score_weight.log() > double(FORBIDDEN);
+  return score_weight.exists ? score_weight : ScoreWeight{1, 0, 0, false};
 }
 
-inline void set_total(Total &total, int lane, const ScoreWeight &worth) {
+inline void set_total(Total &total, int lane, const ScoreWeight &score_weight) {
   // m as a fraction, unless the exponent is too large for a float to hold exactly: then both stay as they are
-  double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
-  if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
+  double shift = std::floor(std::log2(score_weight.m)), e = score_weight.e + shift, m = score_weight.m * std::exp2(-shift);
+  if (double(Real(e)) - score_weight.e != shift) e = score_weight.e, m = score_weight.m;
   total.inverse_m[lane] = Real(1 / m);
-  // without an alignment, so that the shares of all its ends become 0
-  total.e[lane] = worth.exists ? Real(e) : -NOTHING;
+  // without an alignment -NOTHING, which makes the shares of all its ends 0
+  total.e[lane] = score_weight.exists ? Real(e) : -NOTHING;
   total.log2_m[lane] = Real(std::log2(m));
-  total.tangent[lane] = Real(worth.tangent);
-  total.tangent_rest[lane] = Real(worth.tangent - double(Real(worth.tangent)));
+  total.tangent[lane] = Real(score_weight.tangent);
+  total.tangent_rest[lane] = Real(score_weight.tangent - double(Real(score_weight.tangent)));
 }
 
-inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real inside) {
+inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real value_inside) {
   for (int64_t i = 0; i < rows; ++i) {
     int64_t kept = i < size.rows ? size.cols : 0;
-    if (inside != 0) std::fill(matrix + i * cols, matrix + i * cols + kept, inside);
+    if (value_inside != 0) std::fill(matrix + i * cols, matrix + i * cols + kept, value_inside);
     std::fill(matrix + i * cols + kept, matrix + (i + 1) * cols, Real(0));
   }
 }
@@ -211,7 +211,7 @@ struct Summed {
 // How many gap positions cost `open`, and how many `extend`: turns cost what the call's options say.
 inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]) {
   Parameters gaps{};
-  for (int axis = 0; axis < EACH; ++axis) {
+  for (int axis = 0; axis < PARAMETERS_PER_GAP; ++axis) {
     gaps.open[axis] = cost[int(OPEN[axis])], gaps.extend[axis] = cost[int(EXTEND[axis])];
   }
   for (int axis = 0; axis < 2; ++axis) {
@@ -224,7 +224,7 @@ inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]
 // What so many gaps cost; none cost nothing, even if one would cost infinitely much.
 inline double cost_of(const Parameters &gaps, const Parameters &p) {
   double sum = 0;
-  for (int axis = 0; axis < EACH; ++axis) {
+  for (int axis = 0; axis < PARAMETERS_PER_GAP; ++axis) {
     if (gaps.open[axis] != 0) sum += gaps.open[axis] * p.open[axis];
     if (gaps.extend[axis] != 0) sum += gaps.extend[axis] * p.extend[axis];
   }
@@ -243,7 +243,7 @@ inline Parameters only_gaps(const AlignmentCall &call, const Size &size) {
   return gaps;
 }
 
-inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight worth, bool bad, const Summed &sums) {
+inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight score_weight, bool bad, const Summed &sums) {
   const AlignmentCall &call = job.call;
   Parameters p = clamped_parameters_of(call, pair), t{};
   if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
@@ -264,10 +264,10 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight wor
       score = -std::numeric_limits<double>::infinity();
     }
     invalid = !is_valid(p);
-  } else if (worth.exists) {
-    double value = worth.log();
+  } else if (score_weight.exists) {
+    double value = score_weight.log();
     score = p.temperature * value;
-    t_score = p.temperature * worth.tangent + t.temperature * value;
+    t_score = p.temperature * score_weight.tangent + t.temperature * value;
     d = gaps_of(call, tangents ? sums.cost_tangent : sums.cost);
     if (tangents) {  // the tangent of the entropy, value - marginals * similarity / T - gaps * gap / T
       d.temperature = -(sums.entropy + cost_of(d, p) / p.temperature);
@@ -340,13 +340,13 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     rows = std::max(rows, lanes.rows[l]);
   }
   if (is_affine(job.call.kind) && (job.call.options & ALIGNMENT_RESTRICT_TURNS)) {
-    lanes.costs[int(Cost::back)] = nothing();
+    lanes.costs[int(Cost::turn_right)] = nothing();
   }
 
   // Sums over the cells of row i of a pair are kept in slot i % LANES, which in RowsSideBySide is the row's lane, and
   // the slots are added up in one order: so both layouts give the same result to the last bit.
   constexpr int slots = L::rows_in_lanes ? 1 : LANES;
-  ScoreWeight worth[LANES] = {};
+  ScoreWeight score_weight[LANES] = {};
   bool bad[LANES] = {};
   SweepSums gathered[slots] = {};
   if (rows > 0) {
@@ -443,9 +443,9 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
       const int64_t pair = pairs[std::min(p, pair_count - 1)];  // there may be fewer than lanes
-      worth[p] = score_weight_of(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
+      score_weight[p] = score_weight_of(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
       for (int l = 0; l < LANES; ++l) {
-        if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
+        if (L::rows_in_lanes || l == p) set_total(total, l, score_weight[p]);
       }
     }
 
@@ -516,7 +516,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       }
       sums.entropy += part.entropy[lane];
     }
-    finish_pair(job, pass, pairs[p], worth[p], bad[p], sums);
+    finish_pair(job, pass, pairs[p], score_weight[p], bad[p], sums);
   }
 }
 

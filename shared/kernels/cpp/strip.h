@@ -37,8 +37,8 @@ constexpr Real SIGN = IS_COST<Kind> ? -1 : 1;
 template <class Kind>
 struct PairWeights {
   MatchWeight match;
-  Vec cost[COSTS], inverse_t;   // weights of the costs, but for gaps by position; 1 / T
-  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
+  Vec cost[COSTS], inverse_t;   // weights of the costs, except of gaps by position; 1 / T
+  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, except of gaps by position
   int most_rows;                // of a band
 
   /* Whether a band of so many rows lost nothing. largest: its largest state, in units; least_step: its smallest step between
@@ -57,7 +57,7 @@ struct PairWeights {
   }
   static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
 
-  /* With gaps by position: whether a turn costs open, else extend; whether Cost::back is allowed. */
+  /* With gaps by position: whether a turn costs open, else extend; whether Cost::turn_right is allowed. */
   bool turn_is_open = false, back_is_allowed = false;
 
   template <From from, int state>
@@ -89,7 +89,7 @@ struct Strip {
   }
 };
 
-/* What passes from strip to strip: for each row some numbers, in a unit of that row. On the way down, number i + 1 is
+/* What passes from strip to strip: for each row some numbers, in a unit of that row. In the forward sweep, number i + 1 is
    of row i. Strips may be computed by different threads, each of which waits for the rows that it needs. */
 struct Border {
   Real *numbers[POSITIONS ? 6 : 4] = {}, *unit = nullptr, *origin = nullptr;  // the origin of tangents
@@ -123,10 +123,10 @@ struct Power {
 #endif
 };
 
-/* What a cell leaves in the forward sweep for the way up. */
+/* What a cell leaves in the forward sweep for the backward sweep. */
 template <class Kind, Pass pass>
 struct Kept {
-  // weight of the match; and times that of what it continues, of soft_dtw the state
+  // weight of the match; that times the weight it continues (soft_dtw: the state)
   static constexpr int w = 0, matched = 1;
   static constexpr int t_w = 2, t_matched = 3;     // their tangents; of soft_dtw, t_w is that of the weight's logarithm
   static constexpr int across = 2, down = 3;       // states of gaps; a single state is `across`
@@ -160,11 +160,12 @@ struct Origins<true> {
     if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
     const Vec ratio = sum > splat(0) ? t / sum : splat(0);
     // with a fraction for the lane's number no two are equal, so exactly one is the largest
-    Vec own = (bits - broadcast_lane<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * splat(Real(1) / (2 * LANES));
-    own = sum > splat(0) ? own : splat(NOTHING);
-    Vec most = own, chosen;
+    Vec priority =
+        (bits - broadcast_lane<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * splat(Real(1) / (2 * LANES));
+    priority = sum > splat(0) ? priority : splat(NOTHING);
+    Vec most = priority, chosen;
     unrolled<SCAN_STEPS>([&](auto k) { most = max_of(most, moved_up<1 << k>(most, most)); });
-    chosen = own == most ? ratio : splat(0);
+    chosen = priority == most ? ratio : splat(0);
     unrolled<SCAN_STEPS>([&](auto k) { chosen += moved_up<1 << k>(chosen, chosen); });
     const Vec before = origin;
     origin = before + chosen;

@@ -34,8 +34,8 @@ struct Lanes {
   Vec scale_high, scale_low;   // log2(e) / T in two parts
   Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
   Value costs[COSTS];          // all but match
-  Vec gap_tangent[EACH];       // of each further gap along the border
-  Vec gap_whole[EACH], gap_part[EACH];  // its exponent and log2(fraction)
+  Vec gap_tangent[PARAMETERS_PER_GAP];       // of each further gap along the border
+  Vec gap_whole[PARAMETERS_PER_GAP], gap_part[PARAMETERS_PER_GAP];  // its exponent and log2(fraction)
   bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
   Cost turn[POSITIONS ? 2 : 0];  // what turn and back cost: open or extend, or if forbidden none
@@ -96,7 +96,7 @@ INLINE Extent extent(const Lanes &lanes, Int row) {
     x.last[l] = exists ? delay + lanes.cols[l] : delay;
     x.end_first[l] = x.first[l];
     x.end_last[l] = x.last[l];
-    if (Kind::end == End::after_match) {
+    if (Kind::end == End::later_match) {
       x.end_first[l] += 1;
       if (i == 0) x.end_last[l] = x.first[l];
     }
@@ -123,7 +123,7 @@ INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
   b = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k : k + width)...>{});
   a = low;
 }
-/* Transposes LANES vectors: number i holds LANES steps of lane i before, and all lanes of step i after; and back. */
+/* Transposes LANES vectors: number i holds LANES steps of lane i before, all lanes of step i after; its own inverse. */
 INLINE void transpose(Vec (&v)[LANES]) {
   auto stage = [&](auto w) __attribute__((always_inline)) {
     constexpr int width = w;
@@ -201,7 +201,7 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
   }
 }
 
-/* The inverse: writes the cells of the lanes, and nothing else. */
+/* The inverse: writes the cells of the lanes, and changes nothing else. */
 template <int stride>
 void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
                     const Extent &extent, Int steps) {
@@ -270,7 +270,7 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
   States<Kind> states;
   for (auto &state : states.of) state = nothing();
   if constexpr (Kind::local) return states;
-  // here and below, logarithms are as where a block begins: the same bits whatever the blocks are
+  // here and below log2_of(m), as a block computes it again: the same bits whatever the blocks are
   const Value begun = {splat(1), splat(0), pass == Pass::gradients ? log2_of(splat(1)) : splat(0)};
   if constexpr (IS_COST<Kind>) {
     states.of[0] = {splat(1), gaps > splat(0) ? splat(NOTHING) : splat(0), splat(0)};
@@ -322,7 +322,7 @@ INLINE void set_gaps(const Lanes &lanes, const Vec *staged, const Vec *t_staged,
     const Value weights = match_weight<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : splat(0));
     costs[int(GAP_COSTS[g])] = weights;
     if (lanes.turn[0] == GAP_COSTS[g]) costs[int(Cost::turn)] = weights;
-    if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::back)] = weights;
+    if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::turn_right)] = weights;
   });
 }
 
@@ -579,7 +579,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
         Flow steps{here.cost[int(GAP_COSTS[g])], here.cost_tangent[int(GAP_COSTS[g])]};
         for (int k = 0; k < 2; ++k) {
           if (lanes.turn[k] != GAP_COSTS[g]) continue;
-          const int turn = int(k == 0 ? Cost::turn : Cost::back);
+          const int turn = int(k == 0 ? Cost::turn : Cost::turn_right);
           steps.v += here.cost[turn];
           if constexpr (tangents) steps.t += here.cost_tangent[turn];
         }

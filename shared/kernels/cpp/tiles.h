@@ -31,7 +31,7 @@ constexpr double ERROR_OF_WEIGHTS = IS_FLOAT ? 1e-7 : 4e-16, ERROR_OF_GAPS = IS_
 constexpr double LARGEST_CORRECTION = IS_FLOAT ? 1e-5 : 2e-14, LEAST_STEPS = 64;
 constexpr double MOST_OF_GRADIENT = IS_FLOAT ? 1e-4 : 1e-11;
 
-/* Memory of this thread, kept from pair to pair and from call to call. */
+/* Memory that is kept from use to use: of a thread, or of a pair that threads share. */
 class Scratch {
  public:
   /* Whatever was taken before is given back. */
@@ -87,7 +87,8 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
     weights.turn_is_open = turn_is_open, weights.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
     for (double &cost : bits) cost = 0;  // each band finds out
   }
-  weights.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
+  weights.cost[int(Cost::turn_right)] =
+      job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
   // a match that counts as 0 must be negligible beside two gaps around it: the proof needs open <= extend
   if (!Kind::local && Kind::states > 1 && p.open[ROWS] > p.extend[ROWS]) return false;
   if (!held) return false;
@@ -156,13 +157,14 @@ class Tiles {
     given_up_ = !tried;
   }
 
-  /* Does a part that nobody has begun: a strip's way down, or when all are down its way up. False if there is none. */
-  bool work(Scratch &own) {
+  /* Does a part that nobody has begun: a strip's forward sweep, or when all are done its backward sweep. False if there
+     is none. */
+  bool work(Scratch &memory) {
     if (given_up_) return false;
     try {
       Int strip;
       if (next_down_ < strips_ && (strip = next_down_.fetch_add(1)) < strips_) {
-        if (!sweep_forward(strip, take(own))) given_up_ = true;
+        if (!sweep_forward(strip, take(memory))) given_up_ = true;
         if (done_.fetch_add(1) + 1 == strips_ && !given_up_) {
           if (!add_up() || (!recording && !finish())) given_up_ = true;
           totalled_ = true;
@@ -171,7 +173,7 @@ class Tiles {
       }
       if constexpr (recording) {
         if (totalled_ && next_up_ >= 0 && (strip = next_up_.fetch_sub(1)) >= 0) {
-          if (!sweep_backward(strip, take(own))) given_up_ = true;
+          if (!sweep_backward(strip, take(memory))) given_up_ = true;
           if (done_.fetch_add(1) + 1 == 2 * strips_ && !given_up_ && !finish()) given_up_ = true;
           return true;
         }
@@ -183,8 +185,8 @@ class Tiles {
     }
   }
 
-  /* Whether all parts are done, or the pair needs an exponent per cell. The thread of the last part may be writing
-     results yet: is_solved holds when all threads have returned. */
+  /* Whether all parts are done, or the pair needs an exponent per cell. The thread of the last part may still be
+     writing results: is_solved holds when all threads have returned. */
   bool is_through() const { return given_up_ || done_ == (recording ? 2 : 1) * strips_; }
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
@@ -196,7 +198,7 @@ class Tiles {
 
  private:
   /* The memory of one thread. */
-  struct Own {
+  struct StripMemory {
     Down *down;
     Vec *kept, *units;
     Band *bands;
@@ -258,7 +260,7 @@ class Tiles {
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!weights_.back_is_allowed) {
-        // the weights of gaps after what is missing, from each cell; what follows them also counts without it
+        // bits of the gaps that may follow a missing number, over all cells; what follows these counts without it too
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
@@ -320,27 +322,27 @@ class Tiles {
     }
   }
 
-  /* Calls f with each column of a strip's vectors: in the strip, and in the matrix, or beyond. */
+  /* Calls f(column in the strip, column in the matrix); the last vector may go beyond the matrix. */
   template <class F>
   void each_column(Int number, const F &f) const {
     const Int first = first_vector(number) * LANES, after = first_vector(number + 1) * LANES;
     for (Int j = first; j < after; ++j) f(j - first, j);
   }
 
-  Own take(Scratch &own) const {
+  StripMemory take(Scratch &memory) const {
     const size_t cells = recording ? size_t(height_) * widest_ : 0;
     using S = Scratch;
-    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells * K::band_marks) +
+    memory.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells * K::band_marks) +
               S::bytes_of<Band>(height_));
-    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells * K::band_marks),
-            own.take<Band>(height_)};
+    return {memory.take<Down>(widest_), memory.take<Vec>(cells * K::size), memory.take<Vec>(cells * K::band_marks),
+            memory.take<Band>(height_)};
   }
 
   /* What a strip adds to the results, and how many rows have been handed over: `down`, to it by its left neighbour in
      the forward sweep; `up`, by it to its left neighbour in the backward sweep. */
   struct StripState {
     StripEnds ends;
-    TileSums sums;
+    StripSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
     double bits_before = 0, bits_after = 0;     // of soft_dtw, of the cells of the first row, and of the last
     std::atomic<Int> down{0}, up{0};
@@ -443,7 +445,7 @@ class Tiles {
 
   static Vec lane_reals() { return __builtin_convertvector(lane_numbers(), Vec); }
 
-  bool sweep_forward(Int number, const Own &own) {
+  bool sweep_forward(Int number, const StripMemory &memory) {
     const Strip strip = strip_of(number);
     if (!POSITIONS && !starts_lose_nothing(strip)) return false;
     StripState &state_of_strip = strip_states_[number];
@@ -451,26 +453,26 @@ class Tiles {
     const Border left = has_left ? down_border(number) : Border{};
     const Border right = has_right ? down_border(number + 1) : Border{};
     const Border *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
-    begin(own.down, number, strip.vectors);
+    begin(memory.down, number, strip.vectors);
     if (to) {  // the corner
-      const Down &c = own.down[strip.vectors - 1];
+      const Down &c = memory.down[strip.vectors - 1];
       for (int n = 0; n < Down::passed; ++n) right.numbers[n][0] = n < Down::count ? c.now[n][LANES - 1] : 0;
       right.unit[0] = c.unit[LANES - 1];
       if constexpr (tangents) right.origin[0] = c.origin[LANES - 1];
     }
     if (recording && !tiled_) {
-      ForwardStrip<Kind, pass, true> way{weights_, strip, own.down, from, to, state_of_strip.ends};
-      if (!way.run(0, rows_, own.kept, own.units, own.bands, &band_count_)) return false;
+      ForwardStrip<Kind, pass, true> sweep{weights_, strip, memory.down, from, to, state_of_strip.ends};
+      if (!sweep.run(0, rows_, memory.kept, memory.units, memory.bands, &band_count_)) return false;
     } else {
-      ForwardStrip<Kind, first_pass, false> way{weights_, strip, own.down, from, to, state_of_strip.ends};
+      ForwardStrip<Kind, first_pass, false> sweep{weights_, strip, memory.down, from, to, state_of_strip.ends};
       for (Int block = 0; block < blocks_; ++block) {
-        if constexpr (recording) keep(number, block, own.down, strip.vectors);
+        if constexpr (recording) keep(number, block, memory.down, strip.vectors);
         const Int first = block * height_;
-        if (!way.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
+        if (!sweep.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
       }
     }
     if (Kind::end == End::last && !has_right) {
-      const Down &c = own.down[strip.vectors - 1];
+      const Down &c = memory.down[strip.vectors - 1];
       state_of_strip.end_m = double(c.now[0][strip.last - 1]), state_of_strip.end_unit = double(c.unit[strip.last - 1]);
       if constexpr (tangents) {
         const double origin = double(c.origin[strip.last - 1]);
@@ -544,7 +546,7 @@ class Tiles {
     for (Int v = 0; v < vectors; ++v) {
       Up &c = columns[v];
       for (Vec &number : c.now) number = splat(0);
-      c.level = splat(0);
+      c.unit_b = splat(0);
       c.unit = splat(-LEVEL);
       if constexpr (tangents) c.origin = splat(0);
       if constexpr (has_border) {  // as if gaps led to the end
@@ -564,7 +566,7 @@ class Tiles {
     }
   }
 
-  bool sweep_backward(Int number, const Own &own) {
+  bool sweep_backward(Int number, const StripMemory &memory) {
     const Strip strip = strip_of(number);
     StripState &state_of_strip = strip_states_[number];
     const bool has_right = number + 1 < strips_, is_last = !has_right;
@@ -574,7 +576,7 @@ class Tiles {
     Up *columns = up_ + first_vector(number);
     Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
-    BackwardStrip<Kind, pass> way{weights_,
+    BackwardStrip<Kind, pass> sweep{weights_,
                                strip,
                                total_,
                                columns,
@@ -588,7 +590,7 @@ class Tiles {
     if constexpr (POSITIONS && pass == Pass::gradients) {
       for (int g = 0; g < 2; ++g) {
         Real *d_costs = is_by_position(job_.call, g) ? job_.call.gaps[g].d_costs : nullptr;
-        if (d_costs) way.d_gaps[g] = d_costs + pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES;
+        if (d_costs) sweep.d_gaps[g] = d_costs + pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES;
       }
     }
     for (Int block = blocks_ - 1; block >= 0; --block) {
@@ -596,24 +598,24 @@ class Tiles {
       if (tiled_) {
         const Int first = block * height_, last = std::min(first + height_, rows_);
         StripEnds unused;
-        restore(number, block, own.down, strip.vectors);
-        ForwardStrip<Kind, pass, true> again{weights_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
-        if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
+        restore(number, block, memory.down, strip.vectors);
+        ForwardStrip<Kind, pass, true> again{weights_, strip, memory.down, before.unit ? &before : nullptr, nullptr, unused};
+        if (!again.run(first, last, memory.kept, memory.units, memory.bands, &band_count)) return false;
       }
-      if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
+      if (!sweep.run(memory.kept, memory.units, memory.bands, band_count)) return false;
     }
     return true;
   }
 
   /* Adds the expected number of gap positions along the border and, where gaps have no cost by position, of those that
      lead from it into the matrix: the sums over cells do not count these. */
-  void add_border_gaps(TileSums &of) const {
+  void add_border_gaps(StripSums &of) const {
     const BorderGaps gaps = border_gaps();
     const double unit = double(total_.unit[0]);
     // along the border to gap number `n`, from there into the matrix: by a gap that costs `next`, or by the match after it
     auto add = [&](Int n, Cost next, double b, double b_unit, double x, double x_unit) {
-      const double worth = POSITIONS ? 1 : double(weights_.cost[int(next)][0]);  // by position, b is times this already
-      const double by_gap = worth * b * std::exp2(gaps.bits(n) + b_unit - unit);
+      const double weight = POSITIONS ? 1 : double(weights_.cost[int(next)][0]);  // by position, b is times this already
+      const double by_gap = weight * b * std::exp2(gaps.bits(n) + b_unit - unit);
       const double both = by_gap + x * std::exp2(gaps.bits(n) + x_unit - unit);
       of.cost[int(Cost::open)] += both;
       of.cost[int(ONE_STATE<Kind> ? Cost::open : Cost::extend)] += (n - 1) * both;
@@ -639,8 +641,8 @@ class Tiles {
   double origins_beyond() const {
     OriginRange range;
     for (Int strip = 0; strip < strips_; ++strip) {
-      for (const OriginRange &own : {strip_states_[strip].ends.origins, strip_states_[strip].sums.origins}) {
-        range.add(own.least), range.add(own.most);
+      for (const OriginRange &of_strip : {strip_states_[strip].ends.origins, strip_states_[strip].sums.origins}) {
+        range.add(of_strip.least), range.add(of_strip.most);
       }
     }
     const double most = double(range.most[0]), least = double(range.least[0]), total = score_weight_.tangent;
@@ -665,12 +667,13 @@ class Tiles {
   bool finish() {
     Summed sums{};
     if constexpr (pass == Pass::gradients) {
-      TileSums of;
+      StripSums of;
       for (Int strip = 0; strip < strips_; ++strip) {
-        const TileSums &own = strip_states_[strip].sums;
-        for (int c = 0; c < COSTS; ++c) of.cost[c] += own.cost[c];
-        of.matches += own.matches, of.similarity += own.similarity, of.gaps += own.gaps;
-        of.begins += own.begins, of.begins_at += own.begins_at, of.ends += own.ends, of.ends_at += own.ends_at;
+        const StripSums &of_strip = strip_states_[strip].sums;
+        for (int c = 0; c < COSTS; ++c) of.cost[c] += of_strip.cost[c];
+        of.matches += of_strip.matches, of.similarity += of_strip.similarity, of.gaps += of_strip.gaps;
+        of.begins += of_strip.begins, of.begins_at += of_strip.begins_at,
+            of.ends += of_strip.ends, of.ends_at += of_strip.ends_at;
       }
       // The expected numbers of matches and gaps have a relative error in common, from rounding along the alignments. It
       // shows, as the number of steps is known: a match leads to the next row and column, a gap to one of them.
@@ -680,8 +683,8 @@ class Tiles {
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      // no correction below the rounding error of `steps`: places are floats from the strip's first column, and their
-      // difference is one of doubles
+      // no correction below the rounding error of `steps`: places are floats from the strip's first column,
+      // subtracted in double
       const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
       if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       if (IS_COST<Kind>) correction = 1, gaps = steps;  // a path of soft_dtw may have any number of steps
@@ -690,11 +693,11 @@ class Tiles {
       const Parameters counts = gaps_of(job_.call, sums.cost);
       const double opened = counts.open[ROWS], extended = counts.extend[ROWS];
       const double known = correction * (of.similarity + of.gaps);
-      const double own = (known + cost_of(counts, p_)) / p_.temperature;
-      const double entropy = score_weight_.log() - own;
+      const double mean = (known + cost_of(counts, p_)) / p_.temperature;
+      const double entropy = score_weight_.log() - mean;
       sums.entropy = entropy / LN_2;
       // at least one gradient that the caller gets must be far larger than this error
-      const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
+      const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(mean);
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
       if (job_.call.kind != ALIGNMENT_FREE_GAP && !is_by_position(job_.call, 0)) most = std::max(most, opened);

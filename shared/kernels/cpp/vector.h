@@ -227,7 +227,7 @@ INLINE RoundedSum rounded_sum(Vec sum, Vec more) {
   return {rounded, more - (rounded - sum)};
 }
 
-/* m * 2^d for whole d below BIAS; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float,
+/* m * 2^d for whole d below BIAS; 0 for d far below. Without AVX-512 the sum puts d + BIAS into the last bits of a float,
    and the shift makes them its exponent; AVX-512 has an instruction for it, and for the next function. */
 INLINE Vec scaled(Vec m, Vec d) {
 #if defined(__AVX512F__)
