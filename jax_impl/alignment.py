@@ -75,7 +75,9 @@ def align(
         scores = sweep_of(function_name, chosen, recurrence)(*prepared)
     if chosen != "wavefront" or recurrence.by_position:  # which overlooks NaN only where no gap can step
         scores *= nan_factor(arguments)
-    return ((0.0 - scores if recurrence.is_cost else scores) * arguments.valid).astype(arguments.result_dtype)
+    return ((0.0 - scores if recurrence.is_cost else scores) * arguments.temperature_factor).astype(
+        arguments.result_dtype
+    )
 
 
 def _warn(reason: str, platform: str) -> None:

@@ -20,7 +20,7 @@ class Arguments(NamedTuple):
     similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: jax.Array  # (*batch, 2), int32, inside the matrix
     parameters: dict[str, jax.Array]  # each (*batch), or for a gap by position like similarity
-    valid: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    temperature_factor: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: Any
 
 
@@ -83,9 +83,9 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], recurrenc
     if recurrence.is_by_axis:
         values = _free_at_the_end(recurrence, values, sizes, s)
     usable = (temperature > 0) & (temperature < jnp.inf)
-    valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
+    temperature_factor = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, _limited(temperature, *TEMPERATURES), 1.0)
-    return Arguments(s, sizes, values, valid, result_dtype)
+    return Arguments(s, sizes, values, temperature_factor, result_dtype)
 
 
 def _free_at_the_end(
@@ -116,8 +116,8 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
 
 def nan_factor(arguments: Arguments) -> jax.Array:
     """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
-    s, _, parameters, valid, _ = arguments
-    matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]
+    s, _, parameters, temperature_factor, _ = arguments
+    matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [jax.lax.stop_gradient(matrix).max((-2, -1)) < jnp.inf for matrix in matrices]
     return jnp.where(jnp.stack(finite).all(0), 1.0, jnp.nan).astype(s.dtype)
 

@@ -10,7 +10,7 @@ power of two 2^e for each pair and position keeps weights in range, renewed ever
     marginals  w (one + q H_diagonal) U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
+float32. In a block no state falls below g^BLOCK times its first, which may start low, at 2^FIRST_EXPONENT; a local
 alignment's exponents never go below 0, where an alignment starts. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.
@@ -54,7 +54,7 @@ def applies(recurrence: Recurrence, dtype: Any) -> bool:
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:
-    """Scores (batch,), and whether they hold."""
+    """Scores (batch,), and whether they are valid."""
     batch = BlockBatch(recurrence, s, lengths, parameters)
     _, *sums, _ = forward(batch, keep=False)
     return Ends(batch, *sums).scores()
@@ -63,24 +63,24 @@ def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Paramet
 def gradients(
     recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters
 ) -> tuple[tuple[Array, Array], Array]:
-    """Scores (batch,) and their gradients with respect to similarity, and whether both hold."""
+    """Scores (batch,) and their gradients with respect to similarity, and whether both are valid."""
     batch = BlockBatch(recurrence, s, lengths, parameters)
     states, exponents, sums, totals, entering = forward(batch, keep=True)
     ends = Ends(batch, exponents, sums, totals)
     marginals, finite = backward(batch, states, exponents, ends)
-    scores, hold = ends.scores()
-    hold &= batch.of_pairs(entering, jnp.max) < LARGEST_TOTAL
-    return (scores, batch.unskew(marginals)), hold & finite
+    scores, valid = ends.scores()
+    valid &= batch.of_pairs(entering, jnp.max) < LARGEST_TOTAL
+    return (scores, batch.unskew(marginals)), valid & finite
 
 
-def where_they_hold(results: Arrays, hold: Array, otherwise: Callable[[], Arrays]) -> Arrays:
+def where_they_hold(results: Arrays, valid: Array, otherwise: Callable[[], Arrays]) -> Arrays:
     """The results, and for the other pairs those of `otherwise`, which is called only if there are any."""
 
     def replaced() -> Arrays:
         pairs = zip(results, otherwise(), strict=True)
-        return tuple(jnp.where(hold.reshape(-1, *[1] * (new.ndim - 1)), old, new) for old, new in pairs)
+        return tuple(jnp.where(valid.reshape(-1, *[1] * (new.ndim - 1)), old, new) for old, new in pairs)
 
-    return jax.lax.cond(jnp.all(hold), lambda: results, replaced)
+    return jax.lax.cond(jnp.all(valid), lambda: results, replaced)
 
 
 class BlockBatch:
@@ -106,7 +106,7 @@ class BlockBatch:
         self.blocks = -(-(self.positions + self.across - 1) // BLOCK)
         gap = parameters.get("gap", jnp.zeros_like(self.temperature)) / self.temperature
         self.decay = jnp.abs(gap) * LOG2_E * BLOCK
-        # after these no cell is inside lengths of a pair that may hold
+        # after these no cell is inside lengths of a pair that may be valid
         used_blocks = -(-(lengths.sum(1) - 1) // BLOCK)
         self.used_blocks = jnp.max(jnp.where(self.decay <= MOST_DECAY, used_blocks, 0))
         self.largest_match = jnp.exp2(LARGEST_MATCH - self.decay)
@@ -265,7 +265,7 @@ def forward(batch: BlockBatch, keep: bool) -> tuple[Array, Array, Array, Array, 
 
 
 class Ends:
-    """The end sums Z = fraction * 2^exponent of each pair, from the sums of each block, and whether they hold."""
+    """The end sums Z = fraction * 2^exponent of each pair, from the sums of each block, and whether they are valid."""
 
     def __init__(self, batch: BlockBatch, exponents: Array, sums: Array, totals: Array) -> None:
         self.batch = batch
@@ -276,19 +276,19 @@ class Ends:
         scaled = jnp.where(sums > 0, sums * power_of_two(last_exponents - batch.tiled(self.exponent)[None]), sums)
         self.fraction = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
         steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
-        self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
-        self.hold &= jnp.isfinite(self.fraction) & (self.fraction > 0) & (batch.decay <= MOST_DECAY)
+        self.valid = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
+        self.valid &= jnp.isfinite(self.fraction) & (self.fraction > 0) & (batch.decay <= MOST_DECAY)
         if not batch.is_global:
             largest = jnp.zeros_like(self.exponent)  # of starts, and where not all of them are ends, states
             if batch.recurrence.where != ANYWHERE:
                 of_states = jnp.where(totals > 0, last_exponents + _exponent(totals), 0)
                 largest = jnp.maximum(largest, batch.of_pairs(of_states, jnp.max))
-            self.hold &= (self.exponent > largest + LEAST_EXPONENT) & ~batch.lost
+            self.valid &= (self.exponent > largest + LEAST_EXPONENT) & ~batch.lost
 
     def scores(self) -> tuple[Array, Array]:
-        """Scores (batch,), and whether they hold."""
+        """Scores (batch,), and whether they are valid."""
         log = self.exponent.astype(jnp.float32) * math.log(2) + jnp.log(self.fraction)
-        return self.batch.temperature * log, self.hold
+        return self.batch.temperature * log, self.valid
 
     def gradient(self, exponents: Array) -> Array:
         """2^exponent / Z, (P * batch)."""
@@ -341,7 +341,7 @@ def backward(batch: BlockBatch, states: Array, exponents: Array, ends: Ends) -> 
     gradients = jnp.zeros((height, width), jnp.float32)
     marginals = jnp.zeros((batch.blocks * BLOCK, batch.size), jnp.float32)
     carried = gradients, marginals, row(exponents, jnp.maximum(batch.used_blocks - 1, 0))
-    blocks = jnp.where(jnp.any(ends.hold), batch.used_blocks, 0)
+    blocks = jnp.where(jnp.any(ends.valid), batch.used_blocks, 0)
     gradients, marginals, _ = jax.lax.fori_loop(0, blocks, block, carried)
     # an infinite gradient has made those of all cells before it infinite, or NaN
     return marginals, jnp.isfinite(gradients[0, : batch.pairs])

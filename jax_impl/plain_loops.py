@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from jax_impl.recurrences import Array, Parameters, smax
-from jax_impl.rotation import along_diagonal, batch_last, left_keeps, rotate, score_of_ends, up_keeps
+from jax_impl.rotation import along_diagonal, batch_last, neighbours_even, neighbours_odd, rotate, score_of_ends
 from shared.alignments import ANYWHERE, Recurrence
 from shared.tolerances import LOWEST
 
@@ -42,7 +42,7 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     before = last = jnp.full(rotated.shape[1:], LOWEST, s.dtype)  # h of the anti-diagonals d - 2 and d - 1
     ends = []
     for d in range(len(rotated)):
-        shift = left_keeps if (d + len(s)) % 2 else up_keeps
+        shift = neighbours_odd if (d + len(s)) % 2 else neighbours_even
         (left,), (up,) = shift((last,), (LOWEST,))
         match = before + rotated[d]
         h = smax(of_diagonal, match, left + gap, up + gap, rotated[d])

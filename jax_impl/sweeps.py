@@ -32,10 +32,10 @@ from jax_impl.rotation import (
     bordered,
     gaps_batch_last,
     initial_states,
-    left_keeps,
+    neighbours_even,
+    neighbours_odd,
     rotate,
     score_of_ends,
-    up_keeps,
 )
 from shared.alignments import COLS, ROWS, Recurrence
 
@@ -72,7 +72,7 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     outside = functools.partial(border, recurrence, of_diagonal, rows=len(s), like=rotated[0])
     ends = []
     for d in range(len(rotated)):
-        shift = left_keeps if (d + len(s)) % 2 else up_keeps
+        shift = neighbours_odd if (d + len(s)) % 2 else neighbours_even
         left, up = shift(last, outside(d - 1))
         costs = of_diagonal | {name: gap[d] for name, gap in gaps.items()}
         states, end = recurrence_step(recurrence, costs, rotated[d], before, left, up)
@@ -85,7 +85,7 @@ def scan_cond(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
     """The anti-diagonals inside lax.scan, which compiles one step whatever the size; cond picks the shift."""
 
     def pick(parity: Array, last: States, outside: tuple) -> tuple[States, States]:
-        return jax.lax.cond(parity == 1, lambda: left_keeps(last, outside), lambda: up_keeps(last, outside))
+        return jax.lax.cond(parity == 1, lambda: neighbours_odd(last, outside), lambda: neighbours_even(last, outside))
 
     return _scan(pick, recurrence, parameters, s, lengths)
 
@@ -95,7 +95,7 @@ def scan_select(recurrence: Recurrence, parameters: Parameters, s: Array, length
 
     def pick(parity: Array, last: States, outside: tuple) -> tuple[States, States]:
         odd = parity.astype(s.dtype)
-        pairs = zip(left_keeps(last, outside), up_keeps(last, outside), strict=True)
+        pairs = zip(neighbours_odd(last, outside), neighbours_even(last, outside), strict=True)
         left, up = (tuple(odd * a + (1 - odd) * b for a, b in zip(*pair, strict=True)) for pair in pairs)
         return left, up
 

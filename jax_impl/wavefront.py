@@ -77,15 +77,15 @@ class Ends:
     def __init__(self, batch: DiagonalBatch, states: list[Array]) -> None:
         self.batch, self.states, ends = batch, states, batch.recurrence.ends
 
-        def worths(d: Array) -> list[Array]:
+        def values(d: Array) -> list[Array]:
             # the sum, not a select, propagates NaN as the native kernels and PyTorch do, and makes NaN of +inf
             term = jnp.where(batch.may_end(d), 0.0, -jnp.inf).astype(batch.s.dtype)
             return [batch.choice(end, states, batch.terms, d) + term for end in ends]
 
-        best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), batch.lowest)
+        best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, values(d), best), batch.lowest)
         largest = best.reshape(batch.positions, batch.pairs).max(0)
         self.largest = batch.tiled(largest)
-        weight = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * batch.lowest)
+        weight = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in values(d)), sums), 0 * batch.lowest)
         # forbidden in units of the temperature, or of the similarity
         forbidden = largest <= batch.lowest[: batch.pairs] / 2
         best = jnp.where(forbidden, LOWEST, largest * batch.temperature)
@@ -298,8 +298,8 @@ class Wavefront:
 
             if not self.in_blocks:
                 return in_logarithms()
-            scores, hold = block_exponent.scores(self.recurrence, s, lengths, self._by_name(parameters))
-            return block_exponent.where_they_hold((scores,), hold, in_logarithms)
+            scores, valid = block_exponent.scores(self.recurrence, s, lengths, self._by_name(parameters))
+            return block_exponent.where_they_hold((scores,), valid, in_logarithms)
 
         # without derivatives only half as many arrays compete for the cache
         table_bytes = TABLE_BYTES if self.in_blocks else 2 * TABLE_BYTES
@@ -318,9 +318,9 @@ class Wavefront:
 
             if not self.in_blocks or any(needed):
                 return in_logarithms()
-            results, hold = block_exponent.gradients(self.recurrence, s, lengths, self._by_name(parameters))
+            results, valid = block_exponent.gradients(self.recurrence, s, lengths, self._by_name(parameters))
             nothing = tuple(jnp.zeros_like(value) for value in parameters)
-            return block_exponent.where_they_hold((*results, *nothing), hold, in_logarithms)
+            return block_exponent.where_they_hold((*results, *nothing), valid, in_logarithms)
 
         results = [number_per_pair(s), *map(jax.typeof, (s, *parameters))]
         scores, d_similarity, *rest = of_any_batch(function, results, s, lengths, *parameters)

@@ -103,8 +103,8 @@ def test_parity_sees_a_fault_in_a_recurrence(fault, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "name", "fault", "problem"),
     [
-        (plain_loops, "left_keeps", plain_loops.up_keeps, "smith_waterman"),
-        (sweeps, "left_keeps", sweeps.up_keeps, "needleman_wunsch"),
+        (plain_loops, "neighbours_odd", plain_loops.neighbours_even, "smith_waterman"),
+        (sweeps, "neighbours_odd", sweeps.neighbours_even, "needleman_wunsch"),
         (recurrences, "smooth_maximum", lambda values, temperature, dim: values.amax(dim), "smith_waterman"),
     ],
 )

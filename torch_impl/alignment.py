@@ -12,7 +12,7 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
-from torch_impl.arguments import Arguments, columns_and_gaps, nan_factor, prepare
+from torch_impl.arguments import Arguments, nan_factor, prepare, values_and_gaps
 from torch_impl.derivatives import Engine, kernel_pass, marginals, score, transformed_score
 from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.first_order_guard import first_order
@@ -69,10 +69,10 @@ def align(
     is_plain = is_plain_call(similarity)
     if not is_plain and is_dtensor(similarity):
 
-        def own(similarity: Tensor, lengths: Any, **parameters: Any) -> Tensor:
+        def on_this_process(similarity: Tensor, lengths: Any, **parameters: Any) -> Tensor:
             return align(function_name, similarity, lengths, parameters, options, variant)
 
-        return on_local_pairs(own, similarity, lengths, **parameters)
+        return on_local_pairs(on_this_process, similarity, lengths, **parameters)
     return run_pass(score, is_plain, function_name, similarity, lengths, parameters, options, variant)
 
 
@@ -157,9 +157,9 @@ def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments
     else:
         scores = sweep(s, *values)
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
-    corners = (value[..., 0, 0] if value.ndim > arguments.valid.ndim else value for value in values)
+    corners = (value[..., 0, 0] if value.ndim > arguments.temperature_factor.ndim else value for value in values)
     connected = 0.0 * (sum(corners) + s[..., 0, 0])
-    return (scores * arguments.valid * nan_factor(arguments) + connected).to(arguments.result_dtype)
+    return (scores * arguments.temperature_factor * nan_factor(arguments) + connected).to(arguments.result_dtype)
 
 
 def _warn(reason: str, similarity: Any) -> None:
@@ -175,13 +175,13 @@ def _warn_at_once(reason: str) -> None:
 
 def _by_wavefront(call: Callable[..., Tensor], arguments: Arguments) -> Tensor:
     """The result (*batch, ...) of a pass of its engine, which masks what lies outside lengths by itself."""
-    s, sizes = arguments.similarity, arguments.lengths
-    values, gaps = columns_and_gaps(arguments.parameters, s.shape[:-2])
+    s, lengths = arguments.similarity, arguments.lengths
+    values, gaps = values_and_gaps(arguments.parameters, s.shape[:-2])
     single = s.ndim == 2
     if single:
-        s, sizes, values, gaps = s[None], sizes[None], values[None], [gap[None] for gap in gaps]
-    results = call(s, sizes, values, gaps)
-    valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
+        s, lengths, values, gaps = s[None], lengths[None], values[None], [gap[None] for gap in gaps]
+    results = call(s, lengths, values, gaps)
+    factor = arguments.temperature_factor.view(-1, *(1 for _ in results.shape[1:]))
     # before the batch axis is removed: torch.func.vmap over an empty axis cannot multiply 0-dimensional tensors
-    results = (results * valid).to(arguments.result_dtype)
+    results = (results * factor).to(arguments.result_dtype)
     return results[0] if single else results

@@ -19,7 +19,7 @@ class Arguments(NamedTuple):
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
     parameters: dict[str, torch.Tensor]  # each (*batch); a gap by position like similarity
-    valid: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    temperature_factor: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: torch.dtype
 
 
@@ -64,7 +64,7 @@ def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device
     return torch.stack([_tensor(number, dtype, device) for number in numbers])
 
 
-def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def values_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The parameters (*batch, P), with zeros for the gaps by position; and the list of these gaps."""
     gaps = [value for value in parameters.values() if value.ndim > 1]
     columns = [value.new_zeros(batch) if value.ndim > 1 else value.expand(batch) for value in parameters.values()]
@@ -130,9 +130,9 @@ def prepare(
     if recurrence.is_by_axis:
         values = _free_at_the_end(recurrence, values, sizes, s)
     usable = (temperature > 0) & (temperature < torch.inf)
-    valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
+    temperature_factor = torch.where(usable, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)
-    return Arguments(s, sizes, values, valid, result_dtype)
+    return Arguments(s, sizes, values, temperature_factor, result_dtype)
 
 
 def _free_at_the_end(
@@ -153,7 +153,7 @@ def _free_at_the_end(
 
 def nan_factor(arguments: Arguments) -> torch.Tensor:
     """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
-    s, _, parameters, valid, _ = arguments
-    matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]
+    s, _, parameters, temperature_factor, _ = arguments
+    matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [matrix.detach().amax((-2, -1)) < torch.inf for matrix in matrices]
     return torch.where(torch.stack(finite).all(0), 1.0, torch.nan).to(s.dtype)

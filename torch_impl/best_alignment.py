@@ -69,7 +69,7 @@ def best_alignment(
             raise RuntimeError(reason)
     elif isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         raise NotImplementedError(checks.no_best_text(similarity.device.type))
-    pass_function = _best if torch.compiler.is_compiling() else _differentiated
+    pass_function = _best if torch.compiler.is_compiling() else _under_autograd
     values, special = each_axis(name, values, options)
     return fused(pass_function, cpp.call_of(name, options, special), similarity, lengths, values)
 
@@ -78,7 +78,7 @@ def _best(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequ
     return engine.operators.best(s, lengths, values, gaps, *engine.call)
 
 
-def _differentiated(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:
+def _under_autograd(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Pair:
     return _Best.apply(engine, s, lengths, values, *gaps)
 
 
@@ -96,8 +96,8 @@ class _Best(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
-        nothing = without_gradient.gradient(of_scores).sum()
-        return None, *(nothing.expand(shape) for shape in ctx.shapes)
+        raises = without_gradient.gradient(of_scores).sum()
+        return None, *(raises.expand(shape) for shape in ctx.shapes)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:

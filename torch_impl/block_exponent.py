@@ -11,7 +11,7 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
     marginals  M U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
+float32. In a block no state falls below g^BLOCK times its first, which may start low, at 2^FIRST_EXPONENT; a local
 alignment's exponents never go below 0, where an alignment starts. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.
@@ -19,7 +19,7 @@ logarithms instead, whatever the other pairs of the batch are.
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 
 Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
-((P + 1) * batch) with one position as margin: before the first for states, after the last for matches and gradients.
+((P + 1) * batch) with one position as margin: before the first for states, after the last for weights and gradients.
 Rows of such an array without their end are named `diagonal`, and those without their beginning `tail`.
 """
 
@@ -83,14 +83,14 @@ def gradients(
     for chunk in _chunks(memory, s):
         batch = BlockBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
         forward = Forward(batch, keep=True)
-        scores, hold = forward.scores()
-        if hold.any():
+        scores, valid = forward.scores()
+        if valid.any():
             cells, finite = backward(batch, forward)
             batch.unskew(cells, marginals[chunk])
-            hold &= finite
-        results.append((scores, hold))
-    scores, hold = _joined(results)
-    return scores, marginals, hold
+            valid &= finite
+        results.append((scores, valid))
+    scores, valid = _joined(results)
+    return scores, marginals, valid
 
 
 def _chunks(memory: Memory, s: Tensor) -> Iterator[slice]:
@@ -102,8 +102,8 @@ def _chunks(memory: Memory, s: Tensor) -> Iterator[slice]:
 
 
 def _joined(results: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    scores, hold = zip(*results, strict=True)
-    return torch.cat(scores), torch.cat(hold)
+    scores, valid = zip(*results, strict=True)
+    return torch.cat(scores), torch.cat(valid)
 
 
 class BlockBatch:
@@ -126,7 +126,7 @@ class BlockBatch:
         self.decay, self.gap_weights = _decay(values), self.tiled(scaled_gap.exp())
         position = torch.arange(self.positions)[:, None]
         begin = torch.zeros_like(position)
-        if self.is_global:  # until the border is reached
+        if self.is_global:  # for positions that the sweep has not reached yet
             bits = (scaled_gap * math.log2(math.e)).clamp(-MOST_DECAY, MOST_DECAY)
             begin = (bits * position).round() - FIRST_EXPONENT
         begin = begin.to(torch.int32).expand(self.positions, self.pairs)
@@ -180,8 +180,8 @@ class BlockBatch:
         least, most = (bound[:, None, None] for bound in bounds)
         largest, count = [], max(1, 8 * IN_CACHE // (self.cols * self.pairs))  # rows at a time, in the cache
         blocks = s[:, : self.rows, : self.cols].split(count, 1), rows.split(count, 1), cells.split(count)
-        for exponent, inside, block in zip(*blocks, strict=True):
-            bits = exponent * factor
+        for similarity, inside, block in zip(*blocks, strict=True):
+            bits = similarity * factor
             if may_be_lost:
                 small = (bits >= least) & (bits < most) & (inside[:, :, None] & cols[:, None]).bool()
                 lost |= grows & small.any((1, 2))
@@ -203,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 0 from each position's end on, else 1; later ones, and None: all 1."""
+        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1; None: 1 at all positions, as at later ones."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
@@ -230,17 +230,17 @@ class Powers:
         self.of_power, self.of_ratio = self.exponents[1:, : batch.size]
         self.size, self.pairs = batch.size, batch.pairs
 
-    def compute(self, scale: tuple[Tensor, Tensor], own: Tensor) -> None:
-        """scale = 2^(scale[0] - scale[1]), power = 2^of_power, ratio = 2^(own of the position before - own)."""
-        torch.sub(*scale, out=self.exponents[0, : len(scale[0])])
-        torch.sub(own[: self.size], own[self.pairs :], out=self.of_ratio)
+    def compute(self, from_to: tuple[Tensor, Tensor], exponents: Tensor) -> None:
+        """scale = 2^(from - to), power = 2^of_power, ratio = 2^(exponent of the position before - exponent)."""
+        torch.sub(*from_to, out=self.exponents[0, : len(from_to[0])])
+        torch.sub(exponents[: self.size], exponents[self.pairs :], out=self.of_ratio)
         power_of_two(self.exponents, out=self.result)
 
 
 class Forward:
     """The states, from the first anti-diagonal on.
 
-    keep: whether the weights of matches M are kept for all blocks (with ON_A_LATER_MATCH without the start term w one).
+    keep: whether the weights of matches M are kept for all blocks (ON_A_LATER_MATCH: without the start term w · one).
     `entering` is then the largest sum of M in the first two anti-diagonals of a block, in the exponent of the block
     before it: the backward pass converts the gradients of these cells to that exponent.
     """
@@ -304,7 +304,7 @@ class Forward:
 
     def _add_up(self) -> None:
         """Z = fraction * 2^exponent of each pair."""
-        pairs, never = self.batch.pairs, 10**6
+        pairs, offset = self.batch.pairs, 10**6
         self.totals.view(-1, *self.batch.rows_inside.shape).mul_(self.batch.rows_inside)
         sums, exponents = self.sums.view(-1, pairs), self.exponents[:, pairs:].reshape(-1, pairs)
 
@@ -312,7 +312,7 @@ class Forward:
             """The exponents of the largest, and which are not 0."""
             bits = sums.view(torch.int32) >> FRACTION_BITS
             reached = bits.clamp(max=1)
-            return bits.add_(exponents).add_(reached, alpha=never).amax(0) - (never + 127), reached
+            return bits.add_(exponents).add_(reached, alpha=offset).amax(0) - (offset + 127), reached
 
         self.exponent, self.reached = highest(sums)
         # finite outside lengths too, where it is multiplied by 0
@@ -328,20 +328,20 @@ class Forward:
         last_exponents, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
         steps = (last_exponents - before).abs_().mul_(self.reached.view_as(last_exponents))
         largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
-        hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
-        hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
-        hold &= self.fraction.isfinite() & (self.fraction > 0)
-        hold &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
+        valid = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
+        valid &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
+        valid &= self.fraction.isfinite() & (self.fraction > 0)
+        valid &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
         if not batch.is_global:
-            hold &= (self.exponent > self.largest + LEAST_EXPONENT) & ~batch.lost
-        return batch.temperature * (self.exponent.to(self.fraction.dtype) * math.log(2) + self.fraction.log()), hold
+            valid &= (self.exponent > self.largest + LEAST_EXPONENT) & ~batch.lost
+        return batch.temperature * (self.exponent.to(self.fraction.dtype) * math.log(2) + self.fraction.log()), valid
 
 
 def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     """The marginals (blocks * BLOCK, P * batch), in the memory of the matches, and whether they are finite."""
     size, pairs, where = batch.size, batch.pairs, batch.recurrence.where
     gradients = batch.new(BLOCK + 2, size + pairs).zero_()
-    own_rows, tail = [row[:size] for row in gradients], [row[pairs:] for row in gradients]
+    diagonal, tail = [row[:size] for row in gradients], [row[pairs:] for row in gradients]
     first, last, rows = gradients[:2], gradients[BLOCK:], gradients[:BLOCK, :size]
     continued, ends, gap_down = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
     continues, end_rows = continued.unbind(), ends.unbind()
@@ -372,11 +372,11 @@ def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
         else:
             ends_here = None
         for k in reversed(range(BLOCK)):
-            gradient = own_rows[k]
+            gradient = diagonal[k]
             if ends_here:
-                addcmul(ends_here[k], gap, own_rows[k + 1], out=gradient)
+                addcmul(ends_here[k], gap, diagonal[k + 1], out=gradient)
             else:
-                mul(gap, own_rows[k + 1], out=gradient)
+                mul(gap, diagonal[k + 1], out=gradient)
             gradient.addcmul_(gap_down, tail[k + 1])
             gradient.addcmul_(continues[k], tail[k + 2])
         matches = forward.matches[begin : begin + BLOCK]
@@ -390,10 +390,10 @@ def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     return forward.matches, gradients[0, :pairs].isfinite()
 
 
-def replace_invalid(hold: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
-    """The results, with those of pairs where `hold` is False replaced by otherwise(*tensors of these pairs)."""
-    if not hold.all():
-        failing = (~hold).nonzero()[:, 0]
+def replace_invalid(valid: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
+    """The results, with those of pairs where `valid` is False replaced by otherwise(*tensors of these pairs)."""
+    if not valid.all():
+        failing = (~valid).nonzero()[:, 0]
         for result, result_otherwise in zip(results, otherwise(*(tensor[failing] for tensor in tensors)), strict=True):
             result[failing] = result_otherwise
     return results

@@ -113,10 +113,10 @@ def hessian_vector_product(
         if is_dtensor(similarity):
             function, parameters = unbound(function, parameters)
 
-            def own(similarity: Tensor, lengths: Any, vector: Any, **parameters: Any) -> Tensor:
+            def on_this_process(similarity: Tensor, lengths: Any, vector: Any, **parameters: Any) -> Tensor:
                 return hessian_vector_product(function, similarity, vector, lengths, **parameters)
 
-            return on_local_pairs(own, similarity, lengths, vector=vector, **parameters)
+            return on_local_pairs(on_this_process, similarity, lengths, vector=vector, **parameters)
         check_similarity(see(similarity))
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
@@ -168,7 +168,7 @@ def try_operators(
     """The result of a pass function of `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
     None if the function is no alignment of this package, if its variant is differentiated by autograd here, or if the
-    function would reject an argument: the caller then calls the function, which raises its own error.
+    function would reject an argument: the caller then calls the function, which raises its on_this_process error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)

@@ -13,7 +13,7 @@ import torch
 from shared.alignments import ANYWHERE, Recurrence
 from shared.tolerances import LOWEST
 from torch_impl.recurrences import Parameters, Tensor, smax
-from torch_impl.rotation import batch_last, indices, left_keeps, put, rotate, score_of_ends, up_keeps
+from torch_impl.rotation import batch_last, indices, neighbours_even, neighbours_odd, put, rotate, score_of_ends
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     ends = []
     # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
     for d, row in enumerate(rotated.unbind(0)):
-        shift = left_keeps if (d + len(s)) % 2 else up_keeps
+        shift = neighbours_odd if (d + len(s)) % 2 else neighbours_even
         (left,), (up,) = shift((last,), (LOWEST,))
         match = before + row
         h = smax(parameters, match, left + gap, up + gap, row)

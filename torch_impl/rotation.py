@@ -99,13 +99,13 @@ def bordered(states: States, inside: Tensor, outside: tuple) -> States:
     return tuple(torch.where(inside, state, _at(slice(1, -1), state, value)) for state, value in pairs)
 
 
-def left_keeps(last: States, outside: tuple) -> tuple[States, States]:
+def neighbours_odd(last: States, outside: tuple) -> tuple[States, States]:
     """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
     upper = [torch.cat([state[1:], _end(-1, state, value)]) for state, value in zip(last, outside, strict=True)]
     return last, tuple(upper)
 
 
-def up_keeps(last: States, outside: tuple) -> tuple[States, States]:
+def neighbours_even(last: States, outside: tuple) -> tuple[States, States]:
     """The left and upper neighbours at even parity: the upper keep their position, the left are one back."""
     left = [torch.cat([_end(0, state, value), state[:-1]]) for state, value in zip(last, outside, strict=True)]
     return tuple(left), last

@@ -38,12 +38,12 @@ from torch_impl.rotation import (
     cells_first,
     indices,
     initial_states,
-    left_keeps,
+    neighbours_even,
+    neighbours_odd,
     put,
     rotate,
     rotated_matrix,
     score_of_ends,
-    up_keeps,
 )
 
 Carry = tuple[States, States]  # of the anti-diagonal before the last, and of the last
@@ -83,7 +83,7 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     rows = zip(*(matrix.unbind(0) for matrix in (rotated, *gaps.values())), strict=True)
     for d, (row, *costs) in enumerate(rows):
         costs_here = parameters | dict(zip(gaps, costs, strict=True))
-        shift = left_keeps if (d + len(s)) % 2 else up_keeps
+        shift = neighbours_odd if (d + len(s)) % 2 else neighbours_even
         left, up = shift(last, outside(d - 1))
         states, end = recurrence_step(recurrence, costs_here, row, before, left, up)
         before, last = last, bordered(states, inside[d], outside(d))
@@ -183,14 +183,14 @@ def _compiled_single(recurrence: Recurrence) -> Callable[..., Tensor]:
 def _cond(parity: Tensor, last: States, outside: tuple) -> tuple[States, States]:
     """The left and the upper neighbours' states, by a branch."""
     return torch.cond(
-        parity == 1, lambda: _cloned(*left_keeps(last, outside)), lambda: _cloned(*up_keeps(last, outside))
+        parity == 1, lambda: _cloned(*neighbours_odd(last, outside)), lambda: _cloned(*neighbours_even(last, outside))
     )
 
 
 def _select(parity: Tensor, last: States, outside: tuple) -> tuple[States, States]:
     """The left and the upper neighbours' states, by weights 0 and 1."""
     odd = parity.to(last[0].dtype)
-    pairs = zip(left_keeps(last, outside), up_keeps(last, outside), strict=True)
+    pairs = zip(neighbours_odd(last, outside), neighbours_even(last, outside), strict=True)
     left, up = (tuple(odd * a + (1 - odd) * b for a, b in zip(*pair, strict=True)) for pair in pairs)
     return left, up
 

@@ -28,7 +28,7 @@ from torch_impl.recurrences import Parameters, Tensor
 
 
 class Ends:
-    """The scores and, on request, the weights that differentiate them.
+    """The scores and, on request, their derivatives, the weights of the ends.
 
     weights: for each chunk the probability w that the alignment ends in each of its cells, (ends, cells, batch).
     """
@@ -37,22 +37,22 @@ class Ends:
         self.batch, self.weights = batch, []
         largest, sums = [], []
         for chunk in batch.chunks:
-            worths = batch.choices(batch.recurrence.ends, states, batch.terms, chunk, keep=with_weights)
+            values_of_ends = batch.choices(batch.recurrence.ends, states, batch.terms, chunk, keep=with_weights)
             for terms, at in zip(batch.end_terms, (batch.layout.i, batch.layout.j), strict=True):
-                worths.add_(terms.index_select(0, at[chunk.cells]))
-            largest.append(worths.amax((0, 1)).clamp_(min=batch.lowest))
-            weights = _exp_(worths.sub_(largest[-1]))
+                values_of_ends.add_(terms.index_select(0, at[chunk.cells]))
+            largest.append(values_of_ends.amax((0, 1)).clamp_(min=batch.lowest))
+            weights = _exp_(values_of_ends.sub_(largest[-1]))
             sums.append(weights.sum((0, 1)))
             if with_weights:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
         # kept separate: their sum may be too large to resolve the logarithm
-        # the largest contributes 1; without any end there is none
+        # the largest contributes 1, so only a pair without ends is below 1
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
         recurrence = batch.recurrence
-        # in the similarity's units; LOWEST where the score is forbidden already in units of the temperature
+        # in the similarity's units; LOWEST where score / T is already forbidden
         best_score = (highest * batch.temperature).masked_fill(highest <= batch.lowest / 2, LOWEST)
         self.empty = recurrence.is_empty(best_score, batch.lengths)
         self.impossible = torch.zeros_like(self.empty)
@@ -176,8 +176,8 @@ def _score(memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: 
 
     if not block_exponent.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)[0]
-    scores, hold = block_exponent.scores(memory, s, lengths, values, recurrence)
-    return block_exponent.replace_invalid(hold, (scores,), in_logarithms, s, lengths, values)[0]
+    scores, valid = block_exponent.scores(memory, s, lengths, values, recurrence)
+    return block_exponent.replace_invalid(valid, (scores,), in_logarithms, s, lengths, values)[0]
 
 
 @score.register_fake
@@ -214,9 +214,9 @@ def _gradients(
 
     if with_values or not block_exponent.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)
-    scores, d_similarity, hold = block_exponent.gradients(memory, s, lengths, values, recurrence)
+    scores, d_similarity, valid = block_exponent.gradients(memory, s, lengths, values, recurrence)
     results = scores, d_similarity, torch.zeros_like(values)
-    return block_exponent.replace_invalid(hold, results, in_logarithms, s, lengths, values)
+    return block_exponent.replace_invalid(valid, results, in_logarithms, s, lengths, values)
 
 
 def _in_logarithms(batch: DiagonalBatch, with_values: bool) -> tuple[Tensor, ...]:
@@ -361,7 +361,7 @@ def _(
 def product(
     s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], t_s: Tensor, recurrence: str, graph: bool
 ) -> Tensor:
-    """The tangents of the gradients with respect to s, in a direction that leaves the values and the gaps alone."""
+    """The tangents of the gradients with respect to s, in a direction that is 0 for the values and the gaps."""
     zeros = [torch.zeros_like(gap) for gap in gaps]
     return tangents(s, lengths, values, list(gaps), t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
 

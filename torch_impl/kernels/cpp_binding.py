@@ -211,17 +211,17 @@ def _packed(
 
 def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[Any, Any]:
     """Pack the gaps by position, their tangents and their gradients."""
-    costs, towards = [_contiguous_matrices(gap) for gap in gaps], [_contiguous_matrices(gap) for gap in t_gaps]
+    costs, directions = [_contiguous_matrices(gap) for gap in gaps], [_contiguous_matrices(gap) for gap in t_gaps]
     absent, rest = (0,) * 5, iter(range(len(costs)))
     numbers = [next(rest) if options & flag else None for flag in (cpp.OPEN_BY_POSITION, cpp.EXTEND_BY_POSITION)]
 
     def fields(number: int) -> tuple[int, ...]:
-        direction = (towards[number].data_ptr(), towards[number].stride(0)) if towards else (0, 0)
+        direction = (directions[number].data_ptr(), directions[number].stride(0)) if directions else (0, 0)
         result = d_gaps[number].data_ptr() if d_gaps else 0
         return costs[number].data_ptr(), costs[number].stride(0), *direction, result
 
     packed = [absent if number is None else fields(number) for number in numbers]
-    return ctypes.create_string_buffer(cpp.pack_gaps(*packed[0], *packed[1])), (costs, towards)
+    return ctypes.create_string_buffer(cpp.pack_gaps(*packed[0], *packed[1])), (costs, directions)
 
 
 def _contiguous_matrices(matrices: Tensor) -> Tensor:

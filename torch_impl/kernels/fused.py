@@ -17,7 +17,7 @@ from shared import checks
 from shared.alignments import axis_of, each_axis, has_free_ends
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
-from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see, vector_of
+from torch_impl.arguments import _tensor, from_numpy, see, values_and_gaps, vector_of
 from torch_impl.derivatives import Engine
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
@@ -216,7 +216,7 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tupl
     """(*batch, P), by one tensor operation where all parameters are Python's numbers; and the gaps by position."""
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
         tensors = {name: _tensor(value, like.dtype, like.device) for name, value in parameters.items()}
-        return columns_and_gaps(tensors, batch)
+        return values_and_gaps(tensors, batch)
     return _of_numbers(parameters, like, batch), []
 
 

@@ -171,18 +171,18 @@ def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[A
     return DTYPE_NAMES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
 
 
-def _program(made: Callable[..., Program], call: Call, inputs: dict[str, Tensor], *options: bool) -> Program:
-    """Made once for each shape: it takes as long as to launch a kernel."""
+def _program(make: Callable[..., Program], call: Call, inputs: dict[str, Tensor], *options: bool) -> Program:
+    """Cached for each shape: making one takes as long as a launch."""
     dtype, shape, strides, has_lengths = _described(inputs)
     description = call, dtype, shape, strides, has_lengths, _layout(*shape[:2]), *options
     if any(isinstance(size, torch.SymInt) for size in (*shape, *strides)):  # which have no hash
-        return made(*description)
-    return _kept(made, *description)
+        return make(*description)
+    return _kept(make, *description)
 
 
 @functools.lru_cache(maxsize=256)
-def _kept(made: Callable[..., Program], *description: Any) -> Program:
-    return made(*description)
+def _kept(make: Callable[..., Program], *description: Any) -> Program:
+    return make(*description)
 
 
 def _layout(pairs: Any, rows: Any) -> Layout:
