@@ -203,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1; None: 1 at all positions, as at later ones."""
+        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1, as at later ones; None: all 1."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 

@@ -22,14 +22,8 @@ from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import NO_ROOM, FirstCall, Record, Repeat, Result
-from shared.bench.run import context, fresh_processes, progress, timed_calls
+from shared.bench.run import context, first_calls, fresh_processes, progress, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
-from shared.bench.run.first_calls import (
-    limit_exceeded_with_less_work,
-    measure_first_calls,
-    memory_exceeded,
-    repeat_first_calls,
-)
 from shared.bench.run.fresh_processes import Group, groups_of, measure_in_processes, time_in_processes
 from shared.bench.run.progress import Progress
 from shared.bench.run.schedule import (
@@ -171,7 +165,7 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
 
     def reasons(pass_name: str) -> list[str | None]:
         cases = [replace(result.case, pass_name=pass_name) for result in made.results]
-        return [limit_exceeded_with_less_work(made, case) for case in cases]
+        return [first_calls.limit_exceeded_with_less_work(made, case) for case in cases]
 
     assert reasons("score") == [None] * 3
     middle.status, middle.reason = "limit", "> 120 s"
@@ -189,14 +183,14 @@ def test_a_case_that_needs_more_memory_than_a_worker_may_take_is_not_tried():
     small.peak_bytes, middle.peak_bytes = 96 * 2**20, 2**20  # what is little may be fixed costs
     made = record(small, middle, inputs={name: facts(shape=shape) for name, shape in shapes.items()})
     large = replace(small.case, input="40x60")  # 64 times as large
-    assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, limit 5.00 GiB"
+    assert first_calls.memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, limit 5.00 GiB"
     for memory in ({"jax": 7 * 2**30}, {"jax": None}, {"torch": 1}):
-        assert memory_exceeded(made, large, memory) is None
+        assert first_calls.memory_exceeded(made, large, memory) is None
     middle.peak_bytes = 96 * 2**20  # with two smaller inputs by the larger of them
-    assert memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, limit 512.0 MiB"
+    assert first_calls.memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, limit 512.0 MiB"
     # by another pass it is not known, and the small one was tried
     for other in (replace(large, pass_name="marginals"), small.case):
-        assert memory_exceeded(made, other, {"jax": 1}) is None
+        assert first_calls.memory_exceeded(made, other, {"jax": 1}) is None
 
 
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
@@ -237,7 +231,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
         return Reply("ok", None, {"cold": FirstCall(0.75), "new_shapes": [0.5, 0.125]})
 
     monkeypatch.setattr(run, "ask", ask)
-    repeat_first_calls(run, list(costs), 2, 100.0, 100.0)
+    first_calls.repeat_first_calls(run, list(costs), 2, 100.0, 100.0)
     assert commands == [("cold", SLOW), ("new_shapes", SLOW), ("cold", FAST)]
     slow, fast = run.record.result(SLOW), run.record.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
@@ -248,13 +242,11 @@ def test_building_native_kernels_spends_nothing_of_the_budget(monkeypatch: pytes
     run = run_of(record(ended(FAST, "failed", "not run")), start=0.0)
 
     def ask(do: str, *_: Any, **__: Any) -> Reply:
-        if do != "cold":
-            return Reply("ok", None, {"new_shapes": [0.1]})
-        clock.now += 42.0
-        return Reply("ok", None, {"cold": FirstCall(2.0), "build_seconds": 40.0})
+        clock.now += 42.0 if do == "cold" else 0.0
+        return Reply("ok", None, {"cold": FirstCall(2.0), "build_seconds": 40.0, "new_shapes": [0.1]})
 
     monkeypatch.setattr(run, "ask", ask)
-    measure_first_calls(run, [FAST])
+    first_calls.measure_first_calls(run, [FAST])
     assert run.seconds_left == run.settings.budget - 2.0
 
 
