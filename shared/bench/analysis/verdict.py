@@ -25,9 +25,9 @@ READING = (
     f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, they differ by less than the factor in brackets'
 )
 
-# rows of what one would write first, and their variants; and, in words, the variants that a user would choose
-FIRST_ROWS = {" / ".join(variants.values()): variants for variants in (WRITTEN_FIRST, OWN_WRITTEN_FIRST)}
-FIRST_ROW, _ = FIRST_ROWS
+# rows of what one would write first (of alignments, of an own loop), with their variants by framework
+FIRST_ROW, OWN_FIRST_ROW = (" / ".join(variants.values()) for variants in (WRITTEN_FIRST, OWN_WRITTEN_FIRST))
+FIRST_ROWS = {FIRST_ROW: WRITTEN_FIRST, OWN_FIRST_ROW: OWN_WRITTEN_FIRST}
 HOW_WRITTEN = {**dict.fromkeys(FIRST_ROWS, "what you would write first"), "vmap": "the same loop, compiled",
                "wavefront": "tuned framework code", "fused": "one native kernel"}  # fmt: skip
 # a difference below this factor is none in practice where both frameworks call the same kernel
@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
         """The faster framework, or in words that there is none; "" where there is nothing to compare."""
         if self.ratio is None:
             return ""
-        return _NEGLIGIBLE if self.is_negligible else outcome_text(self.ratio, self._names, "no clear winner")
+        return _NEGLIGIBLE if self.is_negligible else outcome_text(self.ratio, self._names)
 
     @property
     def _names(self) -> list[str]:
@@ -90,7 +90,7 @@ class Comparison(NamedTuple):
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
     """Say in a table cell which of two takes less time, or `instead`, and the factor. ratio: of the second's to the
     first's time."""
-    outcome, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
+    outcome, few = instead or outcome_text(ratio, names), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
         at_most = ratio.outcome == "one-sided" and not instead
@@ -101,7 +101,7 @@ def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
     return f"{outcome} {ratio_text(ratio.value)}×\n({ratio_interval(ratio)})"
 
 
-def outcome_text(ratio: Estimate, words: Sequence[str], unclear: str) -> str:
+def outcome_text(ratio: Estimate, words: Sequence[str], unclear: str = "no clear winner") -> str:
     """The outcome of a ratio. words: for more than 1, and for less; unclear: where it may be either."""
     word = words[ratio.value < 1]
     return {"different": word, "same": "same", "one-sided": f"{word} or same", "open": unclear}[ratio.outcome]

@@ -221,8 +221,7 @@ def crossovers(record: Record) -> Iterator[Statement]:
             sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
             races = filter(None, (race(cases, size) for size in sizes))
             winners = [
-                outcome_text(ratio, [FRAMEWORKS[costs.case.framework] for costs in both], "no clear winner")
-                for *both, ratio in races
+                outcome_text(ratio, [FRAMEWORKS[costs.case.framework] for costs in both]) for *both, ratio in races
             ]
             if winners:
                 yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, sizes, record))

@@ -40,7 +40,7 @@ _LIMIT = 600.0  # seconds after which a process is stopped that does not end by 
 
 
 @dataclass
-class Process:
+class ProcessDetails:
     """Details that a record keeps of one process: a training, or a step."""
 
     epochs: list[Epoch] = field(default_factory=list)
@@ -51,10 +51,10 @@ class Process:
 
 
 @dataclass
-class Processes:
+class CaseDetails:
     """Details that a record keeps of one case."""
 
-    processes: list[Process]
+    processes: list[ProcessDetails]
     target: float  # the quality to reach
 
 
@@ -69,7 +69,7 @@ class Learning(AxisQuestion):
         "Train: steps up to the quality, and validation; cold: from empty caches; warm: again in the same process.",
     )
     takes = ()
-    details = Processes
+    details = CaseDetails
     default_problem = "learn_alignment"
     default_budget = 600.0
     times_rounds = False
