@@ -95,8 +95,8 @@ class _Best(torch.autograd.Function):
         ctx.shapes = [tensor.shape for tensor in inputs[1:]]
 
     @staticmethod
-    def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
-        raises = without_gradient.gradient(of_scores).sum()
+    def backward(ctx: Any, ct_scores: Tensor, ct_matches: Any) -> tuple[Tensor | None, ...]:
+        raises = without_gradient.gradient(ct_scores).sum()
         return None, *(raises.expand(shape) for shape in ctx.shapes)
 
     @staticmethod

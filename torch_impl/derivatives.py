@@ -11,14 +11,14 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with
-one, PyTorch would bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by
-differentiating a score through autograd's engine. With cold caches, as after a large similarity, this saves half a
-millisecond.
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one, PyTorch would
+bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating a
+score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
-shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
-Masking is the engine's responsibility.
+shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads. In
+names, d_ is a derivative of the score, t_ a tangent, ct_ a cotangent, grad_ what a backward returns. Masking is the
+engine's responsibility.
 """
 
 import functools
@@ -90,7 +90,7 @@ class Engine(NamedTuple):
 def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores (batch,), outside of every transform: they can be differentiated twice by autograd."""
     if engine.records(s, values, gaps):
-        return _Scores.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
+        return _GradientsWithoutVmap.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
     return engine.score(s, lengths, values, gaps)
 
 
@@ -166,7 +166,7 @@ def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
         return engine.score(s, lengths, values, list(gaps))
     if not levels:
         with_values = any(tensor.requires_grad for tensor in inputs[1:])
-        return _ScoreOnce.apply(engine, with_values, s, lengths, values, *gaps)
+        return _FirstOrderScore.apply(engine, with_values, s, lengths, values, *gaps)
     below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in inputs]
     # where nothing is recorded, the compiler miscounts the arguments of a Function's forward that takes *gaps
     again = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in below)
@@ -212,7 +212,7 @@ class _Score(torch.autograd.Function):
         pass
 
 
-class _ScoreOnce(torch.autograd.Function):
+class _FirstOrderScore(torch.autograd.Function):
     """The score with a first derivative, for the compiler.
 
     The compiler gives every output a cotangent, zeros if need be: with gradients as outputs, each backward would run
@@ -229,11 +229,11 @@ class _ScoreOnce(torch.autograd.Function):
         return scores
 
     @staticmethod
-    def backward(ctx: Any, of_scores: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, ct_scores: Tensor) -> tuple[Tensor | None, ...]:
         d_s, d_values, *d_gaps = ctx.saved_tensors
-        to_s = of_scores[:, None, None] * d_s
-        to_values = _scaled(of_scores, d_values, *d_gaps) if ctx.with_values else [None] * (1 + ctx.gaps)
-        return None, None, to_s, None, *to_values
+        grad_s = ct_scores[:, None, None] * d_s
+        grad_values = _scaled(ct_scores, d_values, *d_gaps) if ctx.with_values else [None] * (1 + ctx.gaps)
+        return None, None, grad_s, None, *grad_values
 
 
 @with_vmap
@@ -259,24 +259,24 @@ class _Gradients(torch.autograd.Function):
         saved = ctx.saved_tensors
         s, lengths, *other_saved = saved[: ctx.count]
         d_s, *d_others = saved[ctx.count :]
-        of_scores, *of_gradients = cotangents
-        to_s, to_others = None, [None] * len(other_saved)
-        if of_scores is not None:
-            to_s = _reused_or_cloned(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
+        ct_scores, *ct_gradients = cotangents
+        grad_s, grad_others = None, [None] * len(other_saved)
+        if ct_scores is not None:
+            grad_s = _reused_or_cloned(d_s) if _are_ones(ct_scores) else ct_scores[:, None, None] * d_s
             if ctx.with_values:
-                to_others = _scaled(of_scores, *d_others)
-        if any(cotangent is not None for cotangent in of_gradients):
+                grad_others = _scaled(ct_scores, *d_others)
+        if any(cotangent is not None for cotangent in ct_gradients):
             values, *gaps = other_saved
-            t_s, t_values, *t_gaps = _direction(of_gradients, (s, *other_saved))
+            t_s, t_values, *t_gaps = _direction(ct_gradients, (s, *other_saved))
             tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
             more_s, *more = _tangents_of(ctx.engine, ctx.with_values, *tangents)
-            to_s = more_s if to_s is None else to_s + more_s
+            grad_s = more_s if grad_s is None else grad_s + more_s
             if ctx.with_values:
-                to_others = [b if a is None else a + b for a, b in zip(to_others, more, strict=True)]
-        return None, None, to_s, None, *to_others
+                grad_others = [b if a is None else a + b for a, b in zip(grad_others, more, strict=True)]
+        return None, None, grad_s, None, *grad_others
 
 
-class _Scores(torch.autograd.Function):
+class _GradientsWithoutVmap(torch.autograd.Function):
     """_Gradients without a vmap rule."""
 
     @staticmethod
@@ -300,8 +300,8 @@ class _Marginals(torch.autograd.Function):
         s, lengths, values, *gaps = ctx.saved_tensors
         t_gaps = [torch.zeros_like(gap) for gap in gaps] if ctx.with_values else []
         tangents = s, lengths, values, cotangent, torch.zeros_like(values), *gaps, *t_gaps
-        to_s, *to_values = _tangents_of(ctx.engine, ctx.with_values, *tangents)
-        return None, to_s, None, *(to_values or [None] * (1 + len(gaps)))
+        grad_s, *grad_values = _tangents_of(ctx.engine, ctx.with_values, *tangents)
+        return None, grad_s, None, *(grad_values or [None] * (1 + len(gaps)))
 
 
 class _Product(torch.autograd.Function):
@@ -392,8 +392,8 @@ class _GradientsForward(_Gradients):
         s, lengths, values, *gaps = saved[: ctx.count]
         direction = t_s, t_values, *t_gaps = _direction((directions[2], *directions[4:]), (s, values, *gaps))
         tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
-        of_gradients = _TangentsForward.apply(ctx.engine, True, *tangents)
-        return _directional(lengths, saved[ctx.count :], direction), *of_gradients
+        t_gradients = _TangentsForward.apply(ctx.engine, True, *tangents)
+        return _directional(lengths, saved[ctx.count :], direction), *t_gradients
 
 
 @with_vmap
@@ -403,9 +403,9 @@ class _TangentsForward(_Tangents):
         raise ctx.engine.third_order_error()
 
 
-def _scaled(of_scores: Tensor, d_values: Tensor, *d_gaps: Tensor) -> list[Tensor]:
+def _scaled(ct_scores: Tensor, d_values: Tensor, *d_gaps: Tensor) -> list[Tensor]:
     """The gradients of values and gaps, those of each pair times its score's cotangent."""
-    return [of_scores[:, None] * d_values, *(of_scores[:, None, None] * d_gap for d_gap in d_gaps)]
+    return [ct_scores[:, None] * d_values, *(ct_scores[:, None, None] * d_gap for d_gap in d_gaps)]
 
 
 def _directional(lengths: Tensor, gradients: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:

@@ -40,8 +40,8 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.shapes = s.shape, values.shape, [gap.shape for gap in gaps]
 
 
-def _backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Any, ...]:
-    nothing = gradient(of_scores).sum()
-    of_s, of_values, of_gaps = ctx.shapes
-    gaps = [nothing.expand(shape) for shape in of_gaps]
-    return nothing.expand(of_s), None, nothing.expand(of_values), gaps, None, None
+def _backward(ctx: Any, ct_scores: Tensor, ct_matches: Any) -> tuple[Any, ...]:
+    raises = gradient(ct_scores).sum()
+    s_shape, values_shape, gap_shapes = ctx.shapes
+    gaps = [raises.expand(shape) for shape in gap_shapes]
+    return raises.expand(s_shape), None, raises.expand(values_shape), gaps, None, None
