@@ -190,8 +190,8 @@ def _list(settings: Settings) -> int:
         for name, text in (*alike[0].passes.items(), *ladder):
             print(f"  {name:<15} {text}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-        plan, made = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
-        run = Run(plan, made, Progress(lambda _: None), lambda: None, Path(folder))
+        plan, record = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
+        run = Run(plan, record, Progress(lambda _: None), lambda: None, Path(folder))
         try:
             workers, missing = run.start_frameworks()
         finally:

@@ -26,7 +26,7 @@ LARGEST_GAP = 1e18
 
 # The range of temperatures for which results are promised. Beyond it, typical similarities divided by the temperature
 # leave the range of the recurrences; long before, scores are those of the exact alignment, or of pure chance. The C++
-# kernels have these limits in solve.h.
+# kernels have these limits in sweep.h.
 TEMPERATURES = 1e-15, 1e15
 
 # What `wavefront` holds with block exponents: see block_exponent.py of each framework.

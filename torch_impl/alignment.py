@@ -28,7 +28,7 @@ from torch_impl.transforms import (
     under_forward_mode,
 )
 
-# variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
+# variant -> why it cannot run in this framework on a CPU, as far as is known so far: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
 _no_kernels = cpp.why_absent()
 if _no_kernels:

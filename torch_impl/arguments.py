@@ -120,7 +120,7 @@ def prepare(
         exists = inside(sizes, rows, cols)
         s = torch.where(exists, s, 0.0).maximum(s.new_full((), LOWEST))
         values |= {name: torch.where(exists, values[name], 0.0) for name in by_position}
-    if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
+    if not (rows and cols):  # an empty matrix gets a row or column outside lengths
         padding = 0, max(0, 1 - cols), 0, max(0, 1 - rows)
         s = torch.nn.functional.pad(s, padding)
         values |= {name: torch.nn.functional.pad(values[name], padding) for name in by_position}
@@ -152,7 +152,7 @@ def _free_at_the_end(
 
 
 def nan_factor(arguments: Arguments) -> torch.Tensor:
-    """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
+    """(*batch), 1, or NaN for a pair with NaN or +inf, even where no alignment passes."""
     s, _, parameters, temperature_factor, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [matrix.detach().amax((-2, -1)) < torch.inf for matrix in matrices]

@@ -1,6 +1,6 @@
 """Alignments of one state with block exponents: products and sums in place of logarithms.
 
-A step of the wavefront in log space computes log(e^a + e^b) three times for each cell. With weights H = exp(h / T),
+A step of the wavefront in log space computes log(e^a + e^b) two or three times per cell. With weights H = exp(h / T),
 w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One power of two 2^e
 for each pair and position keeps weights in range, renewed every BLOCK anti-diagonals from the last state:
 
@@ -20,7 +20,7 @@ A global alignment gets its border as a row and a column of cells without a matc
 
 Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
 ((P + 1) * batch) with one position as margin: before the first for states, after the last for weights and gradients.
-Rows of such an array without their end are named `diagonal`, and those without their beginning `tail`.
+Rows of such an array without their end are named `head`, and those without their beginning `tail`.
 """
 
 import math
@@ -54,11 +54,10 @@ IN_CACHE = 2**14
 def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
     """Whether some of the pairs are computed with block exponents."""
     has_kernel = len(recurrence.states) == 1 and not (recurrence.is_cost or recurrence.is_by_axis)
+    # on a GPU, reading the decay and the mask of valid pairs would synchronize
     if not has_kernel or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
-    return bool(
-        (_decay(values) <= MOST_DECAY).any()
-    )  # on a GPU, reading this and the mask of valid pairs would synchronize
+    return bool((_decay(values) <= MOST_DECAY).any())
 
 
 def _decay(values: Tensor) -> Tensor:
@@ -203,7 +202,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1, as at later ones; None: all 1."""
+        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1, as beyond these; None: all 1."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
@@ -212,7 +211,7 @@ class BlockBatch:
         return (self.last == self.diagonals[number]).to(self.last.dtype).flatten(1)
 
     def total(self, rows: Tensor, number: int, result: Tensor) -> None:
-        """Write the sum of the rows of a block (BLOCK, P * batch) inside lengths."""
+        """Write the sum of the rows of a block (BLOCK, P * batch) up to each position's end."""
         torch.sum(rows, 0, out=result)
         inside = self.inside(number)
         if inside is not None:
@@ -251,7 +250,7 @@ class Forward:
         states = batch.new(BLOCK + 2, width).zero_()
         first, last, next_to_last = states[:2], states[BLOCK:], states[BLOCK + 1].view(torch.int32)
         rows = states[2:, pairs:]
-        diagonal, tail = [row[:size] for row in states], [row[pairs:] for row in states]
+        head, tail = [row[:size] for row in states], [row[pairs:] for row in states]
         self.matches = batch.new((batch.blocks if keep else 1) * BLOCK, size)
         match_blocks = [block.unbind() for block in self.matches.split(BLOCK)]
         self.exponents = batch.integers(batch.blocks, width)
@@ -284,12 +283,12 @@ class Forward:
             for k in range(BLOCK):
                 match, state = matches[k], tail[k + 2]
                 if where == ANYWHERE:
-                    addcmul(starts[k], continues[k], diagonal[k], out=match)
+                    addcmul(starts[k], continues[k], head[k], out=match)
                 else:
-                    mul(continues[k], diagonal[k], out=match)
+                    mul(continues[k], head[k], out=match)
                 if where == ON_A_LATER_MATCH:
                     match = starts[k].add_(match)
-                addcmul(match, gap_up, diagonal[k + 1], out=state)
+                addcmul(match, gap_up, head[k + 1], out=state)
                 state.addcmul_(gap, tail[k + 1])
             if keep:
                 torch.add(matches[0], matches[1], out=gap_up).div_(powers.scale[pairs:])
@@ -320,7 +319,7 @@ class Forward:
         of_states = self.exponent
         if self.sums is not self.totals:
             of_states, self.reached = highest(self.totals.view(-1, pairs))
-        self.largest = of_states.clamp(min=0)  # of states and starts
+        self.largest_exponent = of_states.clamp(min=0)  # of states and starts
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and a mask (batch,) of the pairs for which they are valid."""
@@ -333,7 +332,7 @@ class Forward:
         valid &= self.fraction.isfinite() & (self.fraction > 0)
         valid &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
         if not batch.is_global:
-            valid &= (self.exponent > self.largest + LEAST_EXPONENT) & ~batch.lost
+            valid &= (self.exponent > self.largest_exponent + LEAST_EXPONENT) & ~batch.lost
         return batch.temperature * (self.exponent.to(self.fraction.dtype) * math.log(2) + self.fraction.log()), valid
 
 
@@ -341,7 +340,7 @@ def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     """The marginals (blocks * BLOCK, P * batch), in the memory of the matches, and whether they are finite."""
     size, pairs, where = batch.size, batch.pairs, batch.recurrence.where
     gradients = batch.new(BLOCK + 2, size + pairs).zero_()
-    diagonal, tail = [row[:size] for row in gradients], [row[pairs:] for row in gradients]
+    head, tail = [row[:size] for row in gradients], [row[pairs:] for row in gradients]
     first, last, rows = gradients[:2], gradients[BLOCK:], gradients[:BLOCK, :size]
     continued, ends, gap_down = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
     continues, end_rows = continued.unbind(), ends.unbind()
@@ -372,11 +371,11 @@ def backward(batch: BlockBatch, forward: Forward) -> tuple[Tensor, Tensor]:
         else:
             ends_here = None
         for k in reversed(range(BLOCK)):
-            gradient = diagonal[k]
+            gradient = head[k]
             if ends_here:
-                addcmul(ends_here[k], gap, diagonal[k + 1], out=gradient)
+                addcmul(ends_here[k], gap, head[k + 1], out=gradient)
             else:
-                mul(gap, diagonal[k + 1], out=gradient)
+                mul(gap, head[k + 1], out=gradient)
             gradient.addcmul_(gap_down, tail[k + 1])
             gradient.addcmul_(continues[k], tail[k + 2])
         matches = forward.matches[begin : begin + BLOCK]

@@ -56,7 +56,7 @@ _graphs: OrderedDict[Any, Graph] = OrderedDict()  # least recently used first
 
 
 def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any, reads: Any = None) -> Graph:
-    """The cached or a new graph of a function for these shapes. Hold `using` until its results are copied.
+    """The cached or a new graph of a function for these shapes. Hold the lock, `using()`, until its results are copied.
 
     key: what the function depends on beside the tensors. Streams may run
     concurrently, so each has its own graphs. reads: as in Graph.
@@ -83,7 +83,7 @@ def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error says that a GPU's memory, or the part that may be used, was too small."""
-    # the driver's own, as where a graph is made, is no OutOfMemoryError
+    # the driver's error, as where a graph is made, is no OutOfMemoryError
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
     )

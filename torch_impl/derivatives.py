@@ -11,7 +11,7 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one, PyTorch would
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: for one PyTorch would
 bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating a
 score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 

@@ -25,7 +25,7 @@ IN_CACHE, IN_MEMORY = 100_000, 2**26
 # bytes of the largest block that is kept for later calls, two at most: gradients of 100 pairs of 100 x 150 with affine
 # gaps use 73 MB
 MOST_FREE = 2**27
-# neighbour -> the offsets of its row and column
+# neighbour -> how many rows and columns before the cell it is
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
 
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     i: Tensor  # (cells,)
     j: Tensor
     order: Tensor  # (cells,): the index in the matrix, row by row, of each packed cell
-    back: Tensor  # (area,): the packed index of each matrix element; beyond rows x cols, that of zeros after them
+    back: Tensor  # (area,): the packed index of each matrix element; beyond rows x cols, that of zeros after all cells
     sizes: list[int]  # cells of each anti-diagonal
     slots: int
     border: Tensor  # the slots outside the matrix
@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 @functools.lru_cache(maxsize=16)
 def layout_of(rows: int, cols: int, height: int, width: int, device: torch.device) -> Layout:
     """The layout of the first rows x cols of a height x width matrix."""
-    first = [max(0, d - cols + 1) for d in range(-2, rows + cols - 1)]  # the lowest row of a diagonal, from -2 on
+    first = [max(0, d - cols + 1) for d in range(-2, rows + cols - 1)]  # the first row of each diagonal, from -2 on
     sizes = [min(rows - 1, d) - low + 1 for d, low in enumerate(first, -2)]
     starts = [0]
     for size in sizes:

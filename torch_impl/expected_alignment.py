@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-With `fused`, and with `wavefront` and `cuda_graph` under torch.export, each is a single kernel call: see `derivatives`.
+With `fused`, and with `wavefront` and `cuda_graph` under torch.export, each is one operator call: see `derivatives`.
 """
 
 import functools
@@ -168,7 +168,7 @@ def try_operators(
     """The result of a pass function of `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
     None if the function is no alignment of this package, if its variant is differentiated by autograd here, or if the
-    function would reject an argument: the caller then calls the function, which raises its on_this_process error.
+    function would reject an argument: the caller then calls the function, which raises its own error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)

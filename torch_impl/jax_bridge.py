@@ -3,7 +3,7 @@
     tensors    -> arrays -> jax.jit(function)         -> arrays -> tensors
     cotangents -> arrays -> the pullback of jax.vjp   -> arrays -> gradients
 
-An arrow shares memory: by DLPack; but into JAX as a NumPy array where JAX has no device but the CPU (not bfloat16).
+An arrow shares memory by DLPack, into JAX by NumPy if JAX has only the CPU (not bfloat16).
 What is copied, and which transforms are lost, is in docs/transforms.md. Only this module of the package imports JAX.
 """
 
@@ -214,7 +214,7 @@ def _device_types() -> tuple[str, ...]:
 
 def _check_surroundings(values: Sequence[Any]) -> None:
     """Raise where PyTorch would have to look into the JAX function."""
-    instead = "apply JAX's own to the function before from_jax"
+    instead = "apply JAX's transform to the function before from_jax"
     if in_torch_func():
         raise CannotDifferentiate(f"a JAX function cannot be transformed by torch.func; {instead}")
     if forward_ad._current_level >= 0:

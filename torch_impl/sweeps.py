@@ -158,7 +158,7 @@ SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
 def sweep_of(function_name: str, variant: str, recurrence: Recurrence) -> Callable[..., Tensor]:
-    """The rung that runs a function: for smith_waterman with one gap for the pair the first two are plain_loops'."""
+    """The rung that runs a function; the first two of smith_waterman with one gap per pair are those of plain_loops."""
     is_plain = function_name == "smith_waterman" and not (recurrence.by_position or recurrence.is_by_axis)
     return (is_plain and PLAIN_LOOPS.get(variant)) or SWEEPS[variant]
 

@@ -47,7 +47,7 @@ class Ends:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # kept separate: their sum may be too large to resolve the logarithm
+        # the weights below take `highest` and this apart: their sum may be too large to resolve the logarithm;
         # the largest contributes 1, so only a pair without ends is below 1
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
@@ -258,7 +258,7 @@ def tangents(
     recurrence: str,
     graph: bool,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """The tangents of scores and gradients in the direction (t_s, t_values, t_gaps); shapes as there."""
+    """The tangents of scores and gradients in the direction (t_s, t_values, t_gaps); shapes as in `gradients`."""
     if not len(s):
         return _new(s, values, gaps)
     tensors = s, lengths, values, t_s, t_values, *gaps, *t_gaps
@@ -302,13 +302,13 @@ def _tangents(
         for number, d in enumerate(chunk.diagonals):
             for target, weight, source in steps:
                 target[d].addcmul_(weight[number], source[d])
-        t_worths = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk)
-        t_score += (t_worths - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
+        t_values_of_ends = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk)
+        t_score += (t_values_of_ends - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
 
     d_states, t_d_states, totals = StateGradients(batch), StateGradients(batch), Totals(batch, True)
     for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
-        t_worths, logs = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk), logs_of(weights)
-        t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(batch.temperature)
+        t_values_of_ends, logs = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk), logs_of(weights)
+        t_weights = t_values_of_ends.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(batch.temperature)
         d_states.end(weights, chunk)
         t_d_states.end(t_weights, chunk)
         totals.add(batch.recurrence.ends, t_weights, chunk)

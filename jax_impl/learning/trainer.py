@@ -65,8 +65,8 @@ class Trainer:
             dtype: "float32" or "float64", of weights and alignments.
             compiled: whether a step is compiled as a whole.
             data_parallel: whether batches are divided over all devices of all processes of jax.distributed. Every
-                process then makes the same calls with the same arguments, gets the results of one, and has the same
-                weights; process 0 alone reads and writes checkpoints.
+                process then makes the same calls with the same arguments, gets the results of one process alone,
+                and has the same weights; process 0 alone reads and writes checkpoints.
 
         Raises:
             ValueError: dtype is not as described.
@@ -102,7 +102,7 @@ class Trainer:
     def predicted(self, batch: Batch, exact: bool = False) -> NDArray[np.int32]:
         """The predicted partner of each residue of the first sequences, or -1: (pairs, length).
 
-        By a marginal above 1/2, of which a row and a column have one at most; or, if exact, of the best alignment.
+        By marginals above 1/2 (at most one in a row or column) or, if exact, by the best alignment.
         """
         return self._of_each_pair(_predicted, batch, exact=exact)
 
@@ -138,8 +138,8 @@ class Trainer:
         return float(gap_open), float(gap_extend)
 
     def alignment_call(self, batch: Batch) -> Callable[[], Any]:
-        """A call of the alignment's part of a step alone, without waiting: the marginals, and the loss's gradient with
-        respect to similarity and gaps from that with respect to the marginals."""
+        """A call of the alignment's part of a step alone, without waiting: the marginals, and their backward to
+        similarity and gaps, from the loss's gradient."""
         with self._settings():
             arguments = _alignment_arguments(self._trained.model, batch, self._variant)
 

@@ -230,7 +230,7 @@ def _of_all(given: Mapping[str, Any], option_of: Mapping[str, str]) -> tuple[lis
         taken = {name: value for name, value in given.items() if name not in (*not_taken, "budget")}
         try:
             settings = _settings(taken, question, _problem(taken, option_of, question))
-            question.starts(settings)  # refuses interpreters that it cannot use, or lacks
+            question.starts(settings)  # refuses unusable interpreters, and `versions` without any
             settings_of_all.append(settings)
         except (ArgumentTypeError, UnusableInput) as error:
             errors[question.name] = error

@@ -110,7 +110,7 @@ def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> t
 
 
 def mean_over_processes(values: Sequence[float], scatter: float = _ROUND_SCATTER) -> Estimate:
-    """Geometric mean of a number that each process has once. scatter: usual among them, as a logarithm."""
+    """Geometric mean of a number that each process has once. scatter: the usual one of these numbers' logarithms."""
     return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 

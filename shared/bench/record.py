@@ -74,7 +74,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Repeat:
-    """One set of fresh workers, one for each framework and label, that has timed all its rounds."""
+    """A set of fresh workers, such as one for each framework and label, that has measured all it should."""
 
     number: int
     seconds: Seconds  # that its rounds took
@@ -91,7 +91,7 @@ class Result:
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one call per process
-    early_seconds: Seconds | None = None  # median of a few calls right after the first, until there are blocks
+    early_seconds: Seconds | None = None  # the fastest of a few calls right after the first, until there are blocks
     # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none
@@ -219,7 +219,7 @@ class Record:
     @property
     def cores_busy_with_others(self) -> float | None:
         """Cores that other programs kept busy on average while rounds were timed; None where the
-        entries are too short to know it to a tenth of a core: the system counts in hundredths of a second."""
+        repeats are too short to know it to a tenth of a core: the system counts in hundredths of a second."""
         measured = [(entry.seconds, entry.others) for entry in self.repeats if entry.others is not None]
         seconds = sum(seconds for seconds, _ in measured)
         return sum(others for _, others in measured) / seconds if seconds > 0.2 * len(measured) else None

@@ -122,8 +122,8 @@ def _tangents(
     """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps)."""
     scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps)
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps, t_gaps, d_gaps)
-    t_rows, t_values = _contiguous_matrices(t_similarity), t_values.contiguous()
-    direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
+    t_matrices, t_values = _contiguous_matrices(t_similarity), t_values.contiguous()
+    direction = t_matrices.data_ptr(), t_matrices.stride(0), t_values.data_ptr()
     pointers = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()
     _check(_kernel(similarity, kind, options).tangents(call, *direction, *pointers))
     return results
@@ -134,8 +134,8 @@ def _product(
 ) -> Tensor:
     """The tangents of the gradients with respect to similarity, in a direction that is 0 for values and gaps."""
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
-    result, t_rows = _like(similarity), _contiguous_matrices(t_similarity)
-    direction = t_rows.data_ptr(), t_rows.stride(0), 0
+    result, t_matrices = _like(similarity), _contiguous_matrices(t_similarity)
+    direction = t_matrices.data_ptr(), t_matrices.stride(0), 0
     _check(_kernel(similarity, kind, options).tangents(call, *direction, 0, result.data_ptr(), 0))
     return result
 

@@ -213,7 +213,7 @@ def _sizes(lengths: Any, device: torch.device) -> Tensor:
 
 
 def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tuple[Tensor, list[Tensor]]:
-    """(*batch, P), by one tensor operation where all parameters are Python's numbers; and the gaps by position."""
+    """(*batch, P), on a CPU by one operation if all parameters are Python's numbers; and the gaps by position."""
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
         tensors = {name: _tensor(value, like.dtype, like.device) for name, value in parameters.items()}
         return values_and_gaps(tensors, batch)

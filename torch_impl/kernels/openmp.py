@@ -29,7 +29,7 @@ def _in_a_child_of_fork() -> None:
     parallel = 0
 
 
-# as cpp.pack_call takes it; 0 if there is none
+# the address of GOMP_parallel, for cpp.pack_call; 0 if there is none
 parallel = ctypes.cast(_function("GOMP_parallel") if sys.platform == "linux" else None, ctypes.c_void_p).value or 0
 if parallel:
     os.register_at_fork(after_in_child=_in_a_child_of_fork)

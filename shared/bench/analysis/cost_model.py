@@ -5,12 +5,12 @@
     seconds to compile = start + step * steps
 
 No coefficient is negative. From the knee on, a cell costs more: what a call works on no longer fits into a cache.
-Residuals are logarithms, so that a size of microseconds counts as much as one of seconds. Large ones count less (soft
-L1), so that one odd size does not bend the model for all others.
+Residuals are logarithms, so that a size of microseconds counts as much as one of seconds. Large residuals count less
+(soft L1), so that one odd size does not bend the model for all others.
 
 What a size takes differs from any such sum by far more than calls of that size differ from each other, so sizes are the
-sample. Each is left out once: how far the coefficients then move gives their intervals (the jackknife), and what the
-other sizes predict for it is the error on a size that was not seen, which the interval of a prediction includes.
+sample. Each is left out once: how far the coefficients then move gives their intervals (the jackknife), and how far the
+prediction of the others is off is the error on a size that was not seen, which the interval of a prediction includes.
 """
 
 import functools
@@ -33,7 +33,7 @@ _DEPENDENT = 1e-6
 # most places where the knee is tried, and how many sizes there must be on either side
 _KNEES, _BESIDE = 5, 2
 # the least share with which a fit starts, and one that counts as 0 in its result
-_START, _NONE = 1e-3, 1e-6
+_START, _NEGLIGIBLE = 1e-3, 1e-6
 _LEAST = float(np.finfo(float).tiny)
 
 
@@ -78,7 +78,7 @@ class Fit:
 
     @property
     def beyond(self) -> Estimate | None:
-        """The cost of a unit of the first column beyond the knee; None where it cannot be told from that before."""
+        """The cost of a unit of the first column beyond the knee; None where it does not differ from that below."""
         return self._number(lambda one: one.coefficients[[0, -1]].sum()) if self.coefficient(-1).low > 0 else None
 
     def _number(self, value: Callable[[Sum], float]) -> Estimate:
@@ -176,7 +176,7 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
         bounds=(0, np.inf), loss="soft_l1", f_scale=_SOFT, ftol=1e-6,
     )  # fmt: skip
     coefficients = np.zeros(rows.shape[1])
-    coefficients[columns] = np.where(fit.x > _NONE, fit.x, 0.0) * scale  # it never reaches its bound
+    coefficients[columns] = np.where(fit.x > _NEGLIGIBLE, fit.x, 0.0) * scale  # it never reaches its bound
     count = len(columns) + (knee < math.inf)
     is_determined = knee == math.inf or count < len(rows)
     criterion = math.log(max(fit.cost, _LEAST)) + count * math.log(len(rows)) / len(rows)

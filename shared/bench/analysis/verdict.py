@@ -159,8 +159,7 @@ def _blocks(result: Result, on_device: bool) -> list[Block]:
 
 
 def decided_on_device(record: Record, input_name: str) -> bool:
-    """Whether an input's cases are compared by the accelerator's time: the input keeps it busy, and
-    every case has that time."""
+    """Whether an input's cases are compared by the accelerator's time: it is busy, and every case has that time."""
     timed = [result for result in record.results if result.measured and result.case.input == input_name]
     return record.inputs[input_name].by_device_time and bool(timed) and all(result.on_device for result in timed)
 

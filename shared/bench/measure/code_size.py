@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A top-level name; a module (it uses all its names); or "MODULE.": those of its statements that define no name."""
+    """A top-level name; a module (it uses all its names); or "MODULE.": its statements that define no name."""
 
     module: str
     uses: list[str]  # dotted names, also of what is no definition of the project

@@ -1,9 +1,9 @@
 """Whether the code that a record measured has changed since: a hash of it, by framework and variant.
 
-A variant's code is all that the definitions of its name reach, and the C++ files beside those modules; for a problem
-that is not an alignment, its module. Argument checks, kernels for other devices and a user's own file are left out. In
-a statement, names that the project binds become numbers; names of libraries stay. So the hash misses two swapped names
-of the project, a change to a name that it shares with a library, and the name of an argument in a call.
+A variant's code is everything reachable from the definitions with its name, and the C++ files beside those modules; for
+a problem that is not an alignment, its module. Argument checks, kernels for other devices and a user's own file are
+left out. In a statement, names that the project binds become numbers; names of libraries stay. So the hash misses two
+swapped names of the project, a change to a name that it shares with a library, and the name of an argument in a call.
 """
 
 import ast

@@ -56,7 +56,7 @@ class Bridge(AxisQuestion):
         return {**super().inputs(settings), SMALL: small}
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
-        # a small call shows what a crossing costs, whichever variant it is; more would cost minutes of torch.compile
+        # a small call shows what a crossing costs, whatever the variant; more of them would take torch.compile minutes
         if input_name == SMALL and variant != abilities.auto:
             return []
         return super().modes(settings, variant, input_name, abilities)

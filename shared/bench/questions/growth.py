@@ -197,7 +197,7 @@ def first_call_table(record: Record) -> Table:
         memory = _text(costs.memory and costs.memory.coefficient(1), lambda count: f"{figures(count)} B")
         rows.append((*costs.names, *compiling, memory))
     headers = (*_NAMES, "compiling", "compiling\na step", "memory\nof a cell")
-    below = ("Memory: the peak of a call, less what was in use before it, the arguments included.",)
+    below = ("Memory: the peak of a call above what was in use before it, arguments included.",)
     return Table("Compiling and memory, fitted over the same sizes", headers, rows, left_then_right(3, 3), below)
 
 

@@ -95,7 +95,7 @@ class Learning(AxisQuestion):
             checkpoint = Path(folder, f"{file}-seed-{job.seed}.checkpoint") if folder else None
             run.progress.say(f"{case.name}, seed {job.seed}")
             run.stop()
-            watched = run.watch_workers(number)
+            watched = run.watch_other_programs(number)
             arguments = {"job": job, "families": families, "seconds": seconds, "checkpoint": checkpoint}
             reply = run.ask("call", case, limit=max(2 * seconds, _LIMIT), function=train_and_time, **arguments)
             repeat = watched()

@@ -39,7 +39,7 @@ from shared.problems.problem import DATA, NotMeasurable, UnusableInput
 # The first batch has one cell for so many bytes of the memory: many times what any variant has needed.
 _FIRST_BYTES = 1024
 # Part of the memory that the larger batch shall take: beyond the sizes at which the C library reuses memory that
-# smaller arrays have left, and well within the memory. The search ends near it, and grows by at most a factor.
+# smaller arrays have left, and well within the memory. The search ends near it; no step grows the batch by more.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
 # over processes: bytes hardly scatter
@@ -194,7 +194,7 @@ def _measure(run: Run, case: Case, is_last: bool) -> None:
 def _find_batches(run: Run, result: Result) -> None:
     """Find a batch that takes its part of the memory, step by step; the other one is half of it.
 
-    Each step foresees the next batch by the bytes of a pair since the one before. All memory of the first batch counts
+    Each step chooses the next batch by the bytes per pair between the last two. All memory of the first batch counts
     as that of its pairs, compiled code too, so that the next one is too small rather than too large. A step that takes
     too much memory or time is the last: the batches before it fit.
     """

@@ -145,7 +145,7 @@ class Leader(OnShard):
         self._threads = ThreadPoolExecutor(len(cores))
 
     def prepare(self, case: Case) -> dict[str, Any]:
-        """The longest time of a call is that of all; the gate is the worst one, on the pairs of all."""
+        """The slowest process's time of a call, and the worst gate, with the pairs of all processes."""
         replies = self._together("prepare", case, super().prepare)
         details = replies[0] | {"call_seconds": max(reply["call_seconds"] for reply in replies)}
         if gates := [reply["gate"] for reply in replies if reply["gate"]]:

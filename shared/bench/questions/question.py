@@ -131,10 +131,10 @@ class Question(ABC):
     # how they are measured
 
     default_budget = Settings.budget  # seconds
-    times_rounds = True  # fresh workers time rounds after the first calls; or else there are a few calls only
+    times_rounds = True  # whether fresh workers time rounds
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
-    drops_dominated = True  # a call of seconds is timed in one repeat if its framework has a far faster variant
+    drops_dominated = True  # time calls of seconds in one repeat only if their framework has a far faster variant
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.
@@ -149,7 +149,7 @@ class Question(ABC):
         return [one.ratio or one.time(one.results[0]) for one in verdicts(record).values() if one.results]
 
     def contenders(self, record: Record) -> set[Case]:
-        """The cases that need more times: those that may still prove the fastest of their framework."""
+        """The cases that must be timed further: those that may still prove the fastest of their framework."""
         contenders: set[Case] = set()
         for key, comparison in verdicts(record).items():
             best = {result.case.framework: result for result in comparison.results}

@@ -112,7 +112,7 @@ class ChangingShapes(AxisQuestion):
             shapes = padded[case.label]
             new = [at for at, shape in enumerate(shapes) if case.compiled and shapes.index(shape) == at]
             run.progress.begin(f"process {number + 1}, {case.title}", 1)
-            watched = run.watch_workers(number)
+            watched = run.watch_other_programs(number)
             reply = run.ask_for_result("call", case, function=timed_stream, padded=shapes[:BATCHES], seconds=seconds)
             repeat = watched()
             run.stop(case)

@@ -71,7 +71,7 @@ class Transforms(Question):
         lock, stopped = threading.Lock(), threading.Event()
         run.progress.ends_within(lambda: run.seconds_left)
         run.progress.begin("transforms", len(cases))
-        # what "auto" may be takes little of the time, the scans of PyTorch most
+        # variants that "auto" may pick take little of the time, PyTorch's scans most
         rungs, names = variant_names(run.settings.problem), list(inputs)
         ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, names.index(c.input), rungs.index(c.variant)))
         of_each = [[case for case in ordered if case.framework == name] for name in FRAMEWORKS]
@@ -116,7 +116,7 @@ def ragged_batch(settings: Settings, name: str) -> AlignmentInputs:
 
 
 def given_of(inputs: AlignmentInputs) -> Given:
-    """The arrays of a batch: each parameter its value for the first pair, half as much again for the last.
+    """The arrays of a batch: each parameter grows from its value, for the first pair, to 1.5 times it.
 
     Gaps by position are as they are.
     """

@@ -14,7 +14,7 @@ CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches wa
 RATE = "rate"  # the header is the problem's unit
 NAMES = ("pass", "input", "framework", "variant", "compiled")  # of a case
 NEW_SHAPES = {1: "new shape", 2: "second\nnew shape", 10: "tenth\nnew shape"}
-# what one compares, for the console: each cell a line
+# the columns for the console
 BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
 # everything, by title: no table is wider than a page
 FIRST_CALLS, STEPS = "First calls", "Kernels and steps"

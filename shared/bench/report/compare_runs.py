@@ -76,7 +76,7 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:
     """Differences that make the runs hard to compare."""
-    texts = different_environments(old.environment, new.environment)  # of commits too, which are what one compares
+    texts = different_environments(old.environment, new.environment)  # the commit is expected to differ
     yield from (f"the environments differ: {text}" for text in texts if not text.startswith("git_commit "))
     for name in ("question", "problem", "device", "dtype", "threads"):
         before, after = (getattr(record.settings, name, None) for record in (old, new))

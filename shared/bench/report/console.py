@@ -48,7 +48,7 @@ def in_ascii(error: UnicodeError) -> tuple[str, int]:
 def console_table(table: Table) -> str:
     """A table under its title, with its footnotes; what is too wide goes on below, with the columns that name a row."""
     width, columns = _width(), [*zip(table.headers, *table.rows, strict=True)]
-    # tabulate has two letters around headers, and two between columns
+    # tabulate pads headers by two spaces, and puts two between columns
     widths = [max(len(line) + 2 * (not at) for at, cell in enumerate(column) for line in cell.split("\n")) + 2
               for column in columns]  # fmt: skip
     keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in table.rows}) == len(table.rows)), 0)

@@ -39,7 +39,7 @@ class Plot(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Sentences, and what they are about. A line break is one on the console only."""
+    """Sentences, and what they are about. Line breaks show on the console only."""
 
     about: str
     text: str

@@ -57,7 +57,7 @@ class Run:
         """Whether a case goes through a compiler that takes long."""
         return case.compiled and case.framework in self.slow_compilers
 
-    def watch_workers(self, number: int) -> Callable[[], Repeat]:
+    def watch_other_programs(self, number: int) -> Callable[[], Repeat]:
         """Watch what else uses the cores. The returned function ends that and returns the Repeat."""
         cores = usable_cores()[: self.settings.threads]
         began, before = time.monotonic(), seconds_of_others(cores)

@@ -14,10 +14,11 @@ from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
-# parts of the budget after which no first call begins if rounds follow (but for essential ones), and no slow new shape
+# parts of the budget: after the first only essential first calls begin, if rounds follow; after the second slow cases
+# get no new shapes
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
-_NEW_SHAPES_SECONDS = 1.0  # for the further new shapes of each case; one that takes longer is slow
-_SAMPLES = 3  # so many processes sample a first call that is cheap, beyond their share of the time if need be
+_NEW_SHAPES_SECONDS = 1.0  # for the new shapes of each case; a case whose first call takes longer is slow
+_SAMPLES = 3  # processes that sample a cheap first call, even beyond their share of the time
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
 # how the reason begins if a smaller input's memory, scaled up, is too much; peaks below so many bytes are not scaled
@@ -48,8 +49,8 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
 
-    Where new shapes are asked for, cheap ones with few samples go first; then those of the last pass, because the
-    answer shows only these. most: seconds for cheap ones with few samples.
+    Where new shapes are asked for, cheap ones with few samples go first; then those of the last pass, which
+    the table of costs is about. most: seconds for cheap ones with few samples.
     """
     start = time.monotonic()
     costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
@@ -67,7 +68,7 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
         if reply.status == "ok":
             result.cold.append(reply.details["cold"])
             if run.plan.tries_new_shape:
-                _new_shapes(run, result, min(start + seconds - time.monotonic(), 10 * costs[case]))
+                _new_shapes(run, result, min(start + seconds - time.monotonic(), _NEW_SHAPES_SECONDS))
         elif reply.status == "wrong":
             result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
 
@@ -120,7 +121,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
 
 
 def _time_blocks(run: Run, result: Result) -> None:
-    """Time the fewest rounds of a case right after its first call; a call of seconds has been timed by then."""
+    """Time the fewest rounds of a case right after its first call; one that takes seconds has been timed by then."""
     block = block_of(seconds := result.early_seconds or 0.0, run.settings.quick)
     if seconds >= VERY_SLOW_SECONDS:
         result.blocks = [Block.of(0, 0, [seconds])]
@@ -131,7 +132,7 @@ def _time_blocks(run: Run, result: Result) -> None:
 
 
 def _new_shapes(run: Run, result: Result, seconds: float) -> None:
-    """Call the function of the last first call on other shapes; an error here costs only these numbers."""
+    """Call the function that has just had its first call on other shapes; an error here costs only these numbers."""
     result.new_shapes_note = result.new_shapes_note or _INTERRUPTED
     reply = run.ask("new_shapes", result.case, seconds=seconds)
     if reply.status == "ok":

@@ -93,7 +93,7 @@ def measure_in_processes(
                 is_essential = run.settings.workers or not (place or number)
                 if (done := fewest(part)) is None or done > number:
                     continue
-                if run.settings.workers and not times_rounds:  # each has as long, whatever those before have taken
+                if run.settings.workers and not times_rounds:  # the same time for each, whatever earlier ones took
                     weights = sum(one.weight for one in groups) * len(group.parts) * count
                     one_process(part, run.settings.budget * group.weight / weights)
                 elif is_essential or (room > 0 if number else run.seconds_left > 0):

@@ -80,7 +80,7 @@ def other_interpreters(settings: Settings) -> dict[str, Interpreter]:
 
 
 def every_version(settings: Settings) -> list[Interpreter]:
-    """The interpreters of each framework that `--python` names, and this one beside a single one; the oldest version
+    """The interpreters of each framework that `--python` names, and this one if it names only one; the oldest version
     first. Raises UnusableInput."""
     if not settings.pythons:
         raise UnusableInput("versions needs another interpreter: --python jax=PATH or --python torch=PATH")

@@ -31,8 +31,8 @@ class Plan:
     cases: Callable[[Mapping[str, Abilities]], tuple[list[Case], list[Absence]]] = lambda _: ([], [])
     measure: Callable[[Any, list[Case], dict[str, Inputs]], None] = lambda *_: None  # by a Run, into its record
     deciding: Callable[[Record], list[Estimate]] = lambda _: []  # what must be precise before the run may end
-    contenders: Callable[[Record], set[Case]] = lambda _: set()  # the cases that need more times
-    times_rounds: bool = True  # fresh workers time rounds after the first calls; or else there are a few calls only
+    contenders: Callable[[Record], set[Case]] = lambda _: set()  # the cases that must be timed further
+    times_rounds: bool = True  # whether fresh workers time rounds
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # a call of seconds is timed in one repeat if its framework has a far faster variant
+    drops_dominated: bool = True  # time calls of seconds in one repeat only if their framework has a far faster variant

@@ -1,4 +1,4 @@
-"""The progress of a run on standard error: a line for each stage; on a terminal a line that tells the step."""
+"""The progress of a run on standard error: a line for each phase; on a terminal one line that tells the step."""
 
 import contextlib
 import shutil
@@ -17,7 +17,7 @@ def print_error(line: str) -> None:
 
 
 class Progress:
-    """Stages are lines on standard error, steps share one line of a terminal. The first answer goes to stdout."""
+    """Phases are lines on standard error; on a terminal steps share that line. The first answer goes to stdout."""
 
     def __init__(self, answer: Callable[[Record], str | None] = lambda _: None) -> None:
         self._answer, self._start, self._seconds_left = answer, time.monotonic(), None

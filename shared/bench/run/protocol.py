@@ -38,7 +38,7 @@ from shared.problems.problem import UnusableInput
 
 
 def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], None]) -> None:
-    """Measure every case of a plan into the record; resumes what a record already has.
+    """Measure every case of a plan into the record, which may have results already.
 
     keep: writes the record; called after every step. Raises CannotMeasure or UnusableInput before anything is
     measured. KeyboardInterrupt propagates; the record then holds what is finished.

@@ -19,7 +19,7 @@ REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed in the first repeat only
 VERY_SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
-# run, whose three repeats have to fit into a minute. A median of fewer rounds scatters by 5 %.
+# run, whose three repeats have to fit into a minute. The median of so few rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
 # how many repeats time all cases; how many time every cheap case, and are needed before a precise answer ends the run
 ALL_CASES_REPEATS, LEAST_REPEATS = 3, 8

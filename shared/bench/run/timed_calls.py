@@ -104,7 +104,7 @@ def is_enough(run: Run, longest: float) -> bool:
     number, settings = len(run.record.repeats), run.settings
     if settings.workers is not None:
         return number >= settings.workers
-    # fewer than LEAST_PROCESSES decide nothing, so a quick run starts another one while any budget is left
+    # a quick run wants LEAST_PROCESSES, so it starts another one while any budget is left
     needed = 0.0 if settings.quick and number < LEAST_PROCESSES else longest
     is_answered = number >= LEAST_REPEATS and is_precise(run.plan.deciding(run.record), settings)
     return is_answered or run.seconds_left < needed
@@ -139,7 +139,7 @@ def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Cas
         elif (call_seconds := _prepare(run, case)) is not None:
             plans[case] = block_of(call_seconds, run.settings.quick)
     run.keep()
-    began, watched = time.monotonic(), run.watch_workers(number)
+    began, watched = time.monotonic(), run.watch_other_programs(number)
     is_accelerator = run.settings.device != "cpu"
     end -= is_accelerator * _DEVICE_SECONDS * len(plans)
     _time_rounds(run, plans, number, max(end, began + _LEAST_SHARE * (began - start)))

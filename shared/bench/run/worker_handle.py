@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 # -P: what lies in the working folder is not imported
 WORKER_COMMAND = (sys.executable, "-P", "-W", "ignore", "-m", "shared.bench.worker.main")
 START_SECONDS = 300.0  # longest time to import a framework and find its device; and for what is set up once
-PATIENCE_SECONDS = 60.0  # longest time for anything else but compiling, beside ten times the expected time of its calls
+PATIENCE_SECONDS = 60.0  # longest time for anything else but compiling, plus ten times the expected time of its calls
 _TICK_SECONDS = 0.5  # how often the progress line is updated while a worker is waited for
 
 
@@ -158,7 +158,8 @@ class Worker:
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    """The user's environment, but for thread counts, precision, compiler caches and temporary files."""
+    """The user's environment, but for thread counts, precision, import path, JAX's platform, compiler caches and
+    temporary files."""
     environment = os.environ | {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(settings.threads)),
         "JAX_ENABLE_X64": "0",

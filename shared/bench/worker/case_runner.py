@@ -124,13 +124,13 @@ class CaseRunner:
                 peak, self._prepared[case] = None, call
         call.release()
         return {
-            "cold": first, "gate": gate, "build_seconds": built, "early_seconds": float(np.median(early)),
+            "cold": first, "gate": gate, "build_seconds": built, "early_seconds": min(early),
             "input_bytes": call.input_bytes, "output_bytes": output_bytes, "peak_bytes": peak, "work": inputs.work,
         }  # fmt: skip
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
-        """Seconds of the calls of the last cold case's function on shapes that it has not seen: up to
-        NEW_SHAPES while they should take no longer than `seconds`, at least one unless these are negative."""
+        """Seconds of the calls of the last cold case's function on shapes that it has not seen: at
+        most NEW_SHAPES, within about `seconds`; at least one unless `seconds` is negative."""
         assert self._cold is not None, "a cold case goes before"
         function, process = self._cold
         taken: list[float] = []

@@ -1,10 +1,10 @@
 """The commands of a worker: it reports what it is, then executes what its parent asks.
 
 A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
-start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
-Before that may come "setup_starts" and "setup_ended" around what is done once and has no part in the first call, such
-as the start of the compiler, "first_call" after that call and those on new shapes, and "step" after each of several
-calls that may compile.
+start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what cannot be
+measured here, as for lack of memory. Before that may come "setup_starts" and "setup_ended" around what is done once and
+has no part in the first call, such as the start of the compiler, "first_call" after the first call and each on a new
+shape, and "step" after each of several calls that may compile.
 """
 
 import contextlib

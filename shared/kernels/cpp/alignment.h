@@ -85,7 +85,7 @@ typedef struct {
   const AlignmentGap *gaps; /* two: open and extend; only those that the options name are read; NULL: none */
 } AlignmentCall;
 
-/* scores: pairs. */
+/* Writes the score of each pair. */
 int32_t alignment_score(const AlignmentCall *call, REAL *scores);
 
 /* The same, and the gradient of each score: d_similarity pairs x rows x cols. */
@@ -102,11 +102,10 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
 
 /* The best alignment of each pair, the limit of the smooth ones at temperature 0: scores as above, and in `matches`, pairs
    x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Ties are
-   broken from the end backwards: the first end, row by row; in each cell first a start,
-   then the diagonal, the left, the cell above; of the states A, R and D the first. Without an alignment the score
+   broken from the end backwards: the first end, row by row; in each cell first a start, then the diagonal, the left, the cell above; of the states A, R and D the first. Without an alignment the score
    is 0, of a global pair -inf, of ALIGNMENT_SOFT_DTW inf. Nothing matches then, nor where the score is NaN.
    While it works, a cell takes 2 bits, with an affine gap 6, or 7 without ALIGNMENT_RESTRICT_TURNS or with gaps that are
-   free along rows; vectors of fewer than 8 lanes take as many as 8 lanes. */
+   free along rows; vectors of fewer than 8 lanes take as much as those of 8. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
 /* How many pairs this library has computed with an exponent per cell in calls that could use block exponents (only

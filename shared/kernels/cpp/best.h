@@ -40,9 +40,9 @@ template <class Cell, int W>
 struct BestSweep {
   LanesOfSweep lanes[W];
   InSteps similarity[W], open[W][2], extend[W][2];  // the gaps along the row, and along the column
-  Vec turn_back[W];      // what is added to a turn into a gap along the row
+  Vec turn_right_cost[W];      // what is added to a turn into a gap along the row
   Vec outside[W][4];     // the states left of the matrix
-  Int cols, steps, all_first, all_last;  // every lane has a cell where all_first <= step < all_last
+  Int cols, steps, all_first, all_last;  // every lane with a row has a cell where all_first <= step < all_last
   bool turn_is_open, is_free[2];
   Cell *row;  // the states of the row above, replaced by those of the last row
   LaneBits *bits;
@@ -87,7 +87,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
         costs.turn[axis] = sweep.turn_is_open ? costs.open[axis] : costs.extend[axis];
       });
       if constexpr (AXES) {
-        costs.turn[ROWS] += sweep.turn_back[w];
+        costs.turn[ROWS] += sweep.turn_right_cost[w];
         if (sweep.is_free[COLS]) {
           const Mask is_last = lanes.last == splat_int(t + 1);
           for (Vec *cost : {&costs.open[COLS], &costs.extend[COLS], &costs.turn[COLS]}) *cost = is_last ? splat(0) : *cost;
@@ -245,7 +245,7 @@ class BestTask {
   }
 
   void forwards(const CellBits<Cells::bits, L> &bits) {
-    // a vector's cells are staged where its lag puts them, and it may be read from the first step to the last
+    // cells are staged after their vector's lag; the memory is read from the first step to the last
     const size_t staged = size_t(cols_) + (ROW_VECTORS + 1) * LANES;
     Buffer row_memory((size_t(cols_ + 1) * states * sizeof(Cell) + sizeof(Vec) - 1) / sizeof(Vec));
     const size_t all_staged = staged * ROW_VECTORS * (1 + by_position_[0] + by_position_[1]);
@@ -286,7 +286,7 @@ class BestTask {
     sweep.is_free[ROWS] = is_free_[ROWS], sweep.is_free[COLS] = is_free_[COLS];
     Vec in_rows[W][2];  // costs of gaps along them
     for (int w = 0; w < W; ++w) {
-      Extent extent{};  // from the vector's sweep first step on
+      Extent extent{};  // in steps from the vector's first one
       Mask &number = sweep.lanes[w].row;
       for (int l = 0; l < LANES; ++l) {
         number[l] = i + (L::rows_in_lanes ? w * LANES + l : 0);
@@ -305,7 +305,7 @@ class BestTask {
       if constexpr (AXES) {
         for (int l = 0; l < LANES; ++l) is_last[l] = is_free_[ROWS] && number[l] == lanes_.rows[l] - 1 ? -1 : 0;
         const bool forbids_turns = Kind::states > 1 && (call_.options & ALIGNMENT_RESTRICT_TURNS);
-        sweep.turn_back[w] = is_last ? splat(0) : splat(forbids_turns ? NEVER : Real(0));
+        sweep.turn_right_cost[w] = is_last ? splat(0) : splat(forbids_turns ? NEVER : Real(0));
       }
       const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
         Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;

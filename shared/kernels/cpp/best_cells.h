@@ -15,7 +15,7 @@ namespace alignment {
 
 constexpr Real NEVER = -std::numeric_limits<Real>::infinity();  // the worth of what does not exist
 
-/* What a step into the cells costs, along the row and along the column. `turn`: from the state of the other gap. */
+/* What a step into the cells costs, along the row and along the column. `turn`: from the state of the is_start_or_left gap. */
 struct StepCosts {
   Vec open[2], extend[2], turn[2];
 };
@@ -50,13 +50,13 @@ struct BestCells {
   static void trace(Place at, const Bit &bit, const Match &match) {
     if (Kind::end == End::later_match) match(at), --at.row, --at.col;
     while (at.row >= 0 && at.col >= 0) {
-      const bool other = bit(at, 1);
+      const bool is_start_or_left = bit(at, 1);
       if (bit(at, 0)) {
         match(at);
-        if (Kind::local && other) return;
+        if (Kind::local && is_start_or_left) return;
         --at.row, --at.col;
       } else {
-        at.col -= other, at.row -= !other;
+        at.col -= is_start_or_left, at.row -= !is_start_or_left;
       }
     }
   }
@@ -86,8 +86,8 @@ struct BestCells<SoftDtw, restricted> {
   }
 };
 
-/* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: nothing
-   of the cell is worth continuing, a match starts anew; the greatest is A; else, it is R; D comes from A; else, from R;
+/* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: no
+   state of the cell is worth continuing, so the next match starts an alignment; the greatest is A; else, it is R; D comes from A; else, from R;
    R comes from A; else, from R. */
 template <bool local, bool restricted>
 struct BestCells<Affine<local>, restricted> {

@@ -1,6 +1,6 @@
 /* Up a strip, from the last row to the first.
 
-   B is the weight of all ends that can be reached from a state, over the m of the total, m * 2^unit (its 2^unit is in
+   B is the weight of all ends that can be reached from a state, divided by m of the total m * 2^unit (2^unit is in
    `share`). X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
    the recurrence of block_forward.h from the last cell to the first. The marginal of a match is its weight in the
    forward sweep times its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
@@ -19,13 +19,13 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int first_tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2;
   static constexpr int count = first_tangent * (pass == Pass::tangents ? 2 : 1);
   Vec now[count], below[count];
-  Vec unit_b;                     // the B that the unit is made of, in the first row of the band
+  Vec unit_b;                    // B of the band's first row, which gives the next unit
   Vec unit, step, end;
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
   Power share;                   // 2^(both units - the total's)
-  Vec origin_down;               // of the forward sweep
-  Vec total_less_origins, total_less_origin_down;  // the total's tangent minus both origins; minus origin_down only
+  Vec forward_origin;               // of the forward sweep
+  Vec total_less_origins, total_less_forward_origin;  // the total's tangent minus both origins; minus forward_origin only
 };
 
 /* Sums over a strip for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
@@ -52,7 +52,7 @@ struct Places {
     all_of_them += probability;
     cols = fma(col, probability, cols);
   }
-  /* After each row but the first one, from the last upwards. */
+  /* Call after each row but the first, from the last up: `rows` then counts each row's number. */
   INLINE void next_row() { rows += all_of_them; }
   void add_to(double &sum, double &at, double row_and_col) const {
     const double sum_here = StripSums::sum_of(all_of_them);
@@ -141,7 +141,7 @@ class BackwardStrip {
     Vec least = splat(1), unit_after = splat(0), origin_after = splat(0), largest = splat(NOTHING), loss = splat(NOTHING);
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
-      const Vec unit_down = units[v * K::band_marks];
+      const Vec forward_unit = units[v * K::band_marks];
       const Vec from = ONE_STATE<Kind> ? c.now[1] : c.unit_b;
       Vec natural = exponent_of(max_of(from, splat(SMALLEST_NORMAL))) + c.unit;
       natural = from > splat(0) ? natural : c.unit + LEVEL;
@@ -161,15 +161,15 @@ class BackwardStrip {
       unit_after = unit;
       if constexpr (!GAPS_VARY<Kind>) c.scan = scan_of<false>(c.step * weights.template weights<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
-      c.one = scaled(splat(1), -unit_down);
-      Vec share = (unit_down - total.unit) + unit;
+      c.one = scaled(splat(1), -forward_unit);
+      Vec share = (forward_unit - total.unit) + unit;
       if constexpr (is_last) share = exists ? share : splat(NOTHING);
       c.share = Power::of(share);
-      c.end_share = scaled(total.inverse_m, unit_down - total.unit);
+      c.end_share = scaled(total.inverse_m, forward_unit - total.unit);
       largest = max_of(largest, share);
       if constexpr (GAPS_VARY<Kind>) {
-        const Vec peak_down = units[v * K::band_marks + K::marks];
-        loss = max_of(loss, share + exponent_of(max_of(peak_down, splat(SMALLEST_NORMAL))));
+        const Vec forward_peak = units[v * K::band_marks + K::marks];
+        loss = max_of(loss, share + exponent_of(max_of(forward_peak, splat(SMALLEST_NORMAL))));
       }
       if constexpr (is_last) {
         c.end = exists ? c.end : splat(0);
@@ -184,9 +184,9 @@ class BackwardStrip {
           c.change = (is_last ? c.origin : origin_after) - c.origin;
           origin_after = c.origin;
           sums.origins.add(c.origin);
-          c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
-          c.total_less_origins = total.tangent_minus(c.origin_down, c.origin);
-          c.total_less_origin_down = total.tangent_minus(c.origin_down, splat(0));
+          c.forward_origin = units[v * K::band_marks + 1];  // the same in all bands of these rows
+          c.total_less_origins = total.tangent_minus(c.forward_origin, c.origin);
+          c.total_less_forward_origin = total.tangent_minus(c.forward_origin, splat(0));
         }
         c.t_start_or_end = -c.origin * c.end;
       }
@@ -211,8 +211,8 @@ class BackwardStrip {
       const Vec t_q = c.share.times(fma(-c.total_less_origins, b, t_b));
       largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
-        p = fma(cell[K::t_matched], q + c.end_share, matched * fma(-c.total_less_origin_down, c.end_share, t_q));
-        p = fma(c.one, fma(w, fma(-c.origin_down, q, t_q), cell[K::t_w] * q), p);
+        p = fma(cell[K::t_matched], q + c.end_share, matched * fma(-c.total_less_forward_origin, c.end_share, t_q));
+        p = fma(c.one, fma(w, fma(-c.forward_origin, q, t_q), cell[K::t_w] * q), p);
       } else {
         p = fma(cell[K::t_matched], q, matched * t_q);
       }
@@ -267,7 +267,7 @@ class BackwardStrip {
         const Vec w = cell[K::w], matched = cell[K::matched];
         const Vec x = c.now[0];
         Vec arrived = c.step * moved_down<1>(x, after), t_arrived;
-        if constexpr (tangents) {  // what comes from the columns after, from this origin
+        if constexpr (tangents) {  // what comes from the columns after, relative to this origin
           t_arrived = c.step * moved_down<1>(c.now[T], fma(c.change, after, t_after));
           t_across = fma(c.change, across, t_across);
           if (!ONE_STATE<Kind>) t_gap_after = fma(c.change, gap_after, t_gap_after);
@@ -298,7 +298,7 @@ class BackwardStrip {
             of_up[0] = fma(cell[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
-          const Vec open = o.template weights<From::left, 0>(), back = o.template weights<From::left, DOWN<Kind>>(),
+          const Vec open = o.template weights<From::left, 0>(), to_right = o.template weights<From::left, DOWN<Kind>>(),
                     open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
                     extend = o.template weights<From::up, DOWN<Kind>>();
           const Vec down = c.now[1];
@@ -306,7 +306,7 @@ class BackwardStrip {
           const Vec next = c.step * moved_down<1>(gap, gap_after);  // gaps along the row, of the cell after
           gap_after = gap;
           b = fma(open, next, fma(open_down, down, arrived));
-          c.now[1] = fma(back, next, fma(extend, down, arrived));
+          c.now[1] = fma(to_right, next, fma(extend, down, arrived));
           c.unit_b = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
@@ -314,7 +314,7 @@ class BackwardStrip {
             const Vec t_next = c.step * moved_down<1>(t_gap, t_gap_after);
             t_gap_after = t_gap;
             t_b = fma(open, t_next, fma(open_down, t_down, t_arrived));
-            c.now[T + 1] = fma(back, t_next, fma(extend, t_down, t_arrived));
+            c.now[T + 1] = fma(to_right, t_next, fma(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
             const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, cell[K::across], cell[K::down]};

@@ -22,13 +22,13 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
   const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
-  const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
-  const Vec back_is_open = splat(back_opens ? 1 : 0);
+  const bool to_right_opens = o.turn_right_is_allowed && o.turn_is_open, to_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
+  const Vec to_right_is_open = splat(to_right_opens ? 1 : 0);
   Vec largest = splat(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
   // product of each row's least weight of a gap down the column; extreme weights of gaps and matches; the lowest
-  // similarity; the least state that may turn either way
+  // similarity; the least A + R, which may continue right or down
   Vec sink = splat(1), least_gap = splat(1), most_gap = splat(0), most_match = splat(0), lowest = splat(0);
   Vec least_free = splat(LARGEST);
   for (Int k = 0; k < rows; ++k) {
@@ -73,7 +73,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     }
 
     Vec before = splat(outside[0][k]), t_before = splat(outside[T][k]);  // V of the cell before, a row above
-    // of the cell before in this row: what its gap along the row, or an opened one, hands over; its gap down the column
+    // of the cell before: what an extended and what an opened gap along the row continue; its gap down the column
     Vec across = splat(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = splat(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
     Vec message = splat(outside[1][k + 1]), t_message = splat(outside[T + 1][k + 1]);
     Vec down_before = splat(0), t_down_before = splat(0);
@@ -81,11 +81,11 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       Columns &c = columns[v];
       const Vec *cell = to + v * size;
       const Vec w = cell[w_at], above = c.state(), diagonal = moved_up<1>(above, before);
-      if constexpr (tangents) {  // what comes from the columns before, from this origin
+      if constexpr (tangents) {  // what comes from the columns before, relative to this origin
         t_before = fma(c.change, before, t_before);
         t_across = fma(c.change, across, t_across);
         if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
-        if (!ONE_STATE<Kind> && back_extends) t_down_before = fma(c.change, down_before, t_down_before);
+        if (!ONE_STATE<Kind> && to_right_extends) t_down_before = fma(c.change, down_before, t_down_before);
       }
       before = above;
       const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
@@ -123,12 +123,12 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         const Vec open = cell[gap_at], extend = cell[gap_at + 1];
         const Vec down = fma(open, c.now[0], extend * c.now[1]);
         if constexpr (keeps_steps) stepped[1] = open * c.now[0], stepped[3] = extend * c.now[1];
-        handed[0] = fma(back_is_open, down, begun);
+        handed[0] = fma(to_right_is_open, down, begun);
         const Vec step_open = c.step * open;
         const Scan scan = scan_of<true>(c.step * extend);
         Vec arrived = step_open * moved_up<1>(handed[0], message);
         if constexpr (keeps_steps) stepped[0] = arrived;
-        if (back_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
+        if (to_right_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
         if constexpr (keeps_steps) stepped[2] = max_of(gap - stepped[0], splat(0));
         const Vec free = begun + gap, rest = gap + down;
@@ -137,18 +137,18 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         c.now[1] = turn_is_open ? down : rest;
         least_free = min_of(least_free, is_last ? (lane_numbers() < splat_int(strip.last) ? free : least_free) : free);
         message = handed[0], down_before = down;
-        handed[1] = back_extends ? rest : gap;
+        handed[1] = to_right_extends ? rest : gap;
         if constexpr (tangents) {
           const Vec t_down = fma(open, c.now[2], extend * c.now[3]);
-          t_handed[0] = fma(back_is_open, t_down, t_begun);
+          t_handed[0] = fma(to_right_is_open, t_down, t_begun);
           Vec t_arrived = step_open * moved_up<1>(t_handed[0], t_message);
-          if (back_extends) t_arrived = fma(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
+          if (to_right_extends) t_arrived = fma(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
           const Vec t_gap = scanned<true, true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
           t_sum = t_free + t_down;
           c.now[2] = turn_is_open ? t_free : t_begun;
           c.now[3] = turn_is_open ? t_down : t_rest;
           t_message = t_handed[0], t_down_before = t_down;
-          t_handed[1] = back_extends ? t_rest : t_gap;
+          t_handed[1] = to_right_extends ? t_rest : t_gap;
         }
       }
       largest = max_of(largest, sum);
@@ -186,10 +186,10 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   if constexpr (IS_COST<Kind>) return true;
   GapExtremes seen;
   seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
-  if (!ONE_STATE<Kind> && !o.back_is_allowed) {
+  if (!ONE_STATE<Kind> && !o.turn_right_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(largest))));
     seen.add(ends);
-    // what was rounded to 0 is negligible beside a state that may turn either way, if paths from this state are dearer
+    // what was rounded to 0 is negligible beside an A + R, which may continue right or down, if paths from this state are dearer
     // by at most `spread` bits
     const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - DIGITS;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
@@ -213,8 +213,8 @@ template <class Kind, Pass pass>
 bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
   const PairWeights<Kind> o = weights;
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
-  const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
-  const Vec back_is_open = splat(back_opens ? 1 : 0);
+  const bool to_right_opens = o.turn_right_is_allowed && o.turn_is_open, to_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
+  const Vec to_right_is_open = splat(to_right_opens ? 1 : 0);
   Vec largest = splat(0), largest_q = splat(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
@@ -240,7 +240,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
       const Vec w = cell[K::w], matched = cell[K::matched];
       const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
       Vec t_arrived;
-      if constexpr (tangents) {  // what comes from the columns after, from this origin
+      if constexpr (tangents) {  // what comes from the columns after, relative to this origin
         t_arrived = c.step * moved_down<1>(c.now[T], fma(c.change, after, t_after));
         t_across = fma(c.change, across, t_across);
         if (!ONE_STATE<Kind>) t_open_after = fma(c.change, open_after, t_open_after);
@@ -278,8 +278,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         open_after = to_open;
         b = next + (opened + arrived);
         c.unit_b = b;
-        Vec down = fma(back_is_open, next, extended + arrived);
-        if (back_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
+        Vec down = fma(to_right_is_open, next, extended + arrived);
+        if (to_right_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
         of_gap[0] = gap, of_gap[1] = down;
         if constexpr (tangents) {
@@ -288,8 +288,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           const Vec t_to_open = open * t_gap, t_next = c.step * moved_down<1>(t_to_open, t_open_after);
           t_open_after = t_to_open;
           t_b = t_next + (t_opened + t_arrived);
-          Vec t_down = fma(back_is_open, t_next, t_extended + t_arrived);
-          if (back_extends) t_down = fma(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
+          Vec t_down = fma(to_right_is_open, t_next, t_extended + t_arrived);
+          if (to_right_extends) t_down = fma(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
           c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
         }
       }

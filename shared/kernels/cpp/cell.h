@@ -40,7 +40,7 @@ struct Ending {
   Vec m, e, mt, origin, top, lost;
 };
 
-/* The record of a cell that the forward recurrence leaves for the backward one: one vector each. */
+/* The record of a cell that the forward recurrence leaves for the backward one: the places of its vectors. */
 template <class Kind, Pass pass>
 struct Record {
   static constexpr int choices = choices_before<Kind>(Kind::states);

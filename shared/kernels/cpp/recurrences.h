@@ -63,7 +63,8 @@ struct LocalLinear {
   static constexpr bool local = true;
 };
 
-/* A ends in a match, R in a gap along the row, D in a gap along the column; back is turn, or forbidden. A local
+/* A ends in a match, R in a gap along the row, D in a gap along the column; turn_right
+   costs what turn does, or is forbidden. A local
    alignment also starts in any cell. */
 template <bool is_local>
 struct Affine {

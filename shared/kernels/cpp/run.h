@@ -18,7 +18,7 @@
 
 namespace alignment {
 
-/* Calls use with the recurrence of a kind, which must be one that this library has. */
+/* Calls `use` with the recurrence of a kind, which must be one that this library has. */
 template <class Use>
 void with_recurrence(int32_t kind, const Use &use) {
   constexpr auto has = [](int32_t which) { return KIND < 0 || KIND == which; };
@@ -102,7 +102,7 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
     const FlushSubnormals flush_here;
     static thread_local Scratch scratch, between_strips;
     try {
-      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs of their scratch
+      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs, each by one thread
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
         idle = together[k % shared]->work(scratch) ? 0 : idle + 1;
       }

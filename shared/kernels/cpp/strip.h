@@ -47,8 +47,8 @@ struct PairWeights {
     return all_at_most(largest, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
            all_at_most(splat(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
-  /* How many rows the next band may have. The last had `rows` of the `allowed` ones. Of it, peak: the largest state, in
-     units; sunk: the bits by which gaps that vary can make a column sink. */
+  /* How many rows the next band may have. The last band had `rows` rows, of at most `allowed`; peak: its largest state,
+     in units; sunk: the bits by which gaps that vary can make a column sink. */
   INLINE int next_rows(Vec peak, int rows, int allowed, double sunk) const {
     if (rows < allowed || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return allowed;
     // twice as many rows grow by twice as many bits, and some more
@@ -58,7 +58,7 @@ struct PairWeights {
   static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
 
   /* With gaps by position: whether a turn costs open, else extend; whether Cost::turn_right is allowed. */
-  bool turn_is_open = false, back_is_allowed = false;
+  bool turn_is_open = false, turn_right_is_allowed = false;
 
   template <From from, int state>
   INLINE Vec weights() const {
@@ -184,7 +184,7 @@ struct Band {
   Int first, rows;
 };
 
-/* In place of a member that only kernels with gaps that vary have, or only those without. */
+/* In place of a member that kernels with gaps that vary do not have. */
 struct Empty {};
 
 /* Tangents may leave the range of a float where the weights do not. */

@@ -10,7 +10,7 @@
 
 namespace alignment {
 
-/* While it lives, this thread takes and makes 0 for every subnormal number, whatever the caller has chosen: a result
+/* While it lives, this thread reads and writes every subnormal number as 0, whatever the caller has chosen: a result
    does not depend on it. Then the thread is as it was. Elsewhere than on x86-64 and AArch64 it does nothing. */
 class FlushSubnormals {
  public:

@@ -1,6 +1,6 @@
 /* How the cells of a matrix are arranged in vectors, for the forward and the backward sweeps.
 
-   Two layouts share all code below that does not depend on L::rows_in_lanes. PairsSideBySide: a lane is a pair of its
+   The code serves two layouts; where they differ it asks L::rows_in_lanes. PairsSideBySide: a lane is a pair of its
    own; a sweep is one row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one
    column behind the row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to
    right.
@@ -38,7 +38,7 @@ struct Lanes {
   Vec gap_whole[PARAMETERS_PER_GAP], gap_part[PARAMETERS_PER_GAP];  // its exponent and log2(fraction)
   bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
-  Cost turn[POSITIONS ? 2 : 0];  // what turn and back cost: open or extend, or if forbidden none
+  Cost turn[POSITIONS ? 2 : 0];  // what turn and turn_right cost: open or extend, or if forbidden none
 };
 
 /* What is staged for a step: the similarity, and the gaps by position. */
@@ -504,7 +504,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     if (Kind::states > 1) add(EXTEND[COLS], row_numbers);
   };
 
-  // gradients that a cell receives: from its right neighbour, and from the two below, one and two steps later
+  // gradients that a cell receives: from its right neighbour, and from the two below, of one and two steps ago
   auto incoming = [&](Int col) {
     Flows<Kind> v = from_right;
     const bool exists = col >= -1 && col < cols;

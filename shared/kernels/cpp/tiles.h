@@ -54,7 +54,7 @@ class Scratch {
   static size_t bytes_of(size_t count) {
     return (count * sizeof(T) + VECTOR_BYTES - 1) / VECTOR_BYTES * VECTOR_BYTES;
   }
-  /* Gives back to the system what is more than a thread should keep. */
+  /* Frees the memory if it is more than a thread should keep. */
   void end() {
     if (size_ > (size_t(8) << 20)) memory_.reset(), size_ = 0;
   }
@@ -84,7 +84,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
   set(Cost::extend, p.extend[ROWS]);
   set(Cost::turn, (turn_is_open ? p.open : p.extend)[ROWS]);
   if constexpr (POSITIONS) {
-    weights.turn_is_open = turn_is_open, weights.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
+    weights.turn_is_open = turn_is_open, weights.turn_right_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
     for (double &cost : bits) cost = 0;  // each band finds out
   }
   weights.cost[int(Cost::turn_right)] =
@@ -180,7 +180,7 @@ class Tiles {
       }
       return false;
     } catch (...) {
-      given_up_ = true;  // nobody must wait for this thread
+      given_up_ = true;  // so that nobody waits for this thread
       throw;
     }
   }
@@ -205,7 +205,7 @@ class Tiles {
   };
 
   /* Whether a local alignment loses nothing that counts by rounding to 0. Match weights below 2^LEAST_MATCH count as 0,
-     and so do those of gaps after a start below 2^(-LOST - LEVEL). The loss is at most that times the gap weights of
+     and so do weights of gaps after a start, below 2^(-LOST - LEVEL). The loss is at most that times the gap weights of
      all paths: less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie between the
      weight that is negligible beside any total (excess_of_starts) and the weight from which on the gaps after it can
      lose no more than 2^-DIGITS of what it leads to (least_start). */
@@ -219,11 +219,12 @@ class Tiles {
     return has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), least_start(dearest));
   }
 
-  /* Bits of a match from which on an alignment may start where gaps are cheap. */
+  /* Bits of a match from which on the gaps after it lose nothing that counts. */
   double least_start(double dearest) const {
     return std::log2(double(size_.rows) * double(size_.cols)) - std::min(0.0, dearest) + DIGITS - LOST - double(LEVEL);
   }
 
+  /* How many bits below LEAST_MATCH a match must be to be negligible beside any total. */
   double excess_of_starts(double cheapest) const {
     // from each start by so many steps, each along either axis, to each end
     const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
@@ -250,7 +251,7 @@ class Tiles {
     return true;
   }
 
-  /* What can be told of gaps by position only when all have been seen; largest: bits of the largest unit. */
+  /* The checks of gaps by position that need the whole pair; largest: bits of the largest unit. */
   bool gaps_lose_nothing(double largest) const {
     GapExtremes seen;
     for (Int strip = 0; strip < strips_; ++strip) seen.add(strip_states_[strip].ends);
@@ -259,8 +260,8 @@ class Tiles {
     double excess = 0;
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
-      if (!weights_.back_is_allowed) {
-        // bits of the gaps that may follow a missing number, over all cells; what follows these counts without it too
+      if (!weights_.turn_right_is_allowed) {
+        // bits of the gaps that may follow a missing number, over all cells; what follows these gaps is also counted without it
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
@@ -291,10 +292,10 @@ class Tiles {
     }
     blocks_ = (rows_ + height_ - 1) / height_;
     tiled_ = strips_ * blocks_ > 1;
-    border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
+    border_length_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || has_border;
-    const size_t down = outside ? down_border_slots() * border_ * (Down::passed + K::marks) : 0;
-    const size_t up = recording && outside ? border_slots_ * border_ * (Up::count + K::marks) : 0;
+    const size_t down = outside ? down_border_slots() * border_length_ * (Down::passed + K::marks) : 0;
+    const size_t up = recording && outside ? border_slots_ * border_length_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
@@ -344,7 +345,7 @@ class Tiles {
     StripEnds ends;
     StripSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
-    double bits_before = 0, bits_after = 0;     // of soft_dtw, of the cells of the first row, and of the last
+    double bits_before = 0, bits_after = 0;     // of soft_dtw: of the first row before the strip, of the last row after it
     std::atomic<Int> down{0}, up{0};
   };
 
@@ -368,10 +369,10 @@ class Tiles {
   template <int count>
   Border border(Real *all_borders, Int place, std::atomic<Int> *progress) const {
     Border border;
-    Real *memory = all_borders + size_t(place) * border_ * (count + K::marks);
-    for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_;
-    border.unit = memory + count * border_;
-    if constexpr (tangents) border.origin = border.unit + border_;
+    Real *memory = all_borders + size_t(place) * border_length_ * (count + K::marks);
+    for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_length_;
+    border.unit = memory + count * border_length_;
+    if constexpr (tangents) border.origin = border.unit + border_length_;
     border.progress = progress;
     border.given_up = &given_up_;
     return border;
@@ -405,7 +406,7 @@ class Tiles {
         columns[v].unit = splat(-LEVEL);
         if constexpr (tangents) columns[v].origin = splat(0);
       }
-      if constexpr (IS_COST<Kind>) {  // the units of the first row's only path
+      if constexpr (IS_COST<Kind>) {  // the unit of the only path to each cell of the first row
         double bits = strip_states_[strip].bits_before;
         each_column(strip, [&](Int column, Int j) {
           bits += bits_of_cell(0, j);
@@ -556,7 +557,7 @@ class Tiles {
         c.unit -= LEVEL;
       }
     }
-    if constexpr (IS_COST<Kind>) {  // the units of the last row's only path
+    if constexpr (IS_COST<Kind>) {  // the unit of the only path from each cell of the last row
       double bits = strip_states_[strip].bits_after;
       each_column(strip, [&](Int, Int j) { bits += bits_of_cell(rows_ - 1, j); });
       each_column(strip, [&](Int column, Int j) {
@@ -696,7 +697,7 @@ class Tiles {
       const double mean = (known + cost_of(counts, p_)) / p_.temperature;
       const double entropy = score_weight_.log() - mean;
       sums.entropy = entropy / LN_2;
-      // at least one gradient that the caller gets must be far larger than this error
+      // this error must be small beside 1, or the largest gradient that the caller gets
       const double error = (ERROR_OF_WEIGHTS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(mean);
       if (!(opened + extended <= double(LARGEST))) return false;
       double most = std::max(1.0, entropy);  // of those that the caller gets
@@ -719,7 +720,7 @@ class Tiles {
   Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
   bool tiled_ = false;   // into more than one tile
   Int border_slots_ = 0;  // borders in use at a time; strips share them in turn
-  size_t border_ = 0;    // numbers of a border
+  size_t border_length_ = 0;  // of each array of a border
   int band_count_ = 0;   // where there is one tile
   Real *down_borders_ = nullptr, *up_borders_ = nullptr;
   Vec *checkpoints_ = nullptr;

@@ -47,8 +47,8 @@ constexpr Int SHIFTER_BITS = Int(FRACTION_BITS + BIAS) << FRACTION_BITS;
 INLINE Vec splat(Real x) { return x - Vec{}; }
 INLINE Mask splat_int(Int x) { return x - Mask{}; }
 
-/* The greater, and the smaller, of two; b where one is not a number. As instructions of their own where the compiler
-   makes a comparison and a selection of them. */
+/* The greater, and the smaller, of two; b where one is not a number. By intrinsics where the compiler would make
+   a comparison and a selection. */
 INLINE Vec max_of(Vec a, Vec b) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_max_ps(__mmask16(-1), (__m512)a, (__m512)b);
@@ -227,7 +227,7 @@ INLINE RoundedSum rounded_sum(Vec sum, Vec more) {
   return {rounded, more - (rounded - sum)};
 }
 
-/* m * 2^d for whole d below BIAS; 0 for d far below. Without AVX-512 the sum puts d + BIAS into the last bits of a float,
+/* m * 2^d for whole d below BIAS; 0 for d far below -BIAS. Without AVX-512 the sum puts d + BIAS into the last bits of a float,
    and the shift makes them its exponent; AVX-512 has an instruction for it, and for the next function. */
 INLINE Vec scaled(Vec m, Vec d) {
 #if defined(__AVX512F__)
