@@ -9,10 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {
-    # with more processes than five minutes have room for on two virtual cores; the others hours later
-    "cpu-default": "speed --workers 8 --budget 600",
-    "cpu-default-2": "speed --workers 8 --budget 600",
-    "cpu-default-3": "speed --workers 8 --budget 600",
+    "cpu-default": "speed",
+    # the same, hours later: how far ratios move
+    "cpu-default-2": "speed",
+    "cpu-default-3": "speed",
     "cpu-w": "speed --input random --pass score,marginals,hvp --variant vmap,wavefront,fused --workers 8 --budget 480",
     "cpu-w-all": "speed --input random --pass score,marginals,hvp --workers 3 --compile-limit 60 --budget 1500 "
     "--variant diagonal_loop,scan_cond,scan_select,batch_loop,vmap,wavefront,fused",
