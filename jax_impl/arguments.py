@@ -91,7 +91,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], recurrenc
 def _free_at_the_end(
     recurrence: Recurrence, values: dict[str, jax.Array], sizes: jax.Array, like: jax.Array
 ) -> dict[str, jax.Array]:
-    """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
+    """The gaps by axis: (*batch), or, if free in the last row or column, by position with 0 there."""
     axes = sizes.ndim - 1
     for name in recurrence.by_position:
         axis = axis_of(name) or ROWS

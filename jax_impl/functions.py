@@ -250,7 +250,7 @@ def soft_dtw(
     temperature: Any = 1.0,
     variant: str = "auto",
 ) -> jax.Array:
-    """Soft dynamic time warping: the smoothly least cost of a path from the first cell to the last.
+    """Soft dynamic time warping: the smooth minimum of the costs of paths from the first cell to the last.
 
     r(i,j) = cost(i,j) + softmin( r(i-1,j-1), r(i-1,j), r(i,j-1) ), softmin(x) = -T log sum exp(-x / T); outside the
     matrix r = 0 before the first cell, else infinite. `marginals` is the expected path: the probability of each cell.

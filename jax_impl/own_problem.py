@@ -40,7 +40,7 @@ def _gradient(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
 
 
 def abilities(device: str) -> Abilities:
-    """Return what the benchmark may not ask for."""
+    """Return what the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

@@ -88,7 +88,7 @@ def _gradient(function: Callable[..., jax.Array], w: jax.Array, cotangent: jax.A
 
 
 def abilities(device: str) -> Abilities:
-    """Return what the benchmark may not ask for."""
+    """Return what the benchmark may ask for: with nothing excluded, every variant."""
     return Abilities(None, {})
 
 

@@ -149,7 +149,7 @@ def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if done := differentiated(s, *values):
             raise checks.CannotDifferentiate(checks.transform_text(chosen, done, alternatives))
-        if chosen == "batch_loop" and in_torch_func():  # its compiled pair cannot be mapped
+        if chosen == "batch_loop" and in_torch_func():  # torch.func cannot map its compiled function
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))
         if chosen == "vmap" and is_exporting():  # torch.export cannot trace a vmap in a scan
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "exported", alternatives))

@@ -138,7 +138,7 @@ def prepare(
 def _free_at_the_end(
     recurrence: Recurrence, values: dict[str, torch.Tensor], sizes: torch.Tensor, like: torch.Tensor
 ) -> dict[str, torch.Tensor]:
-    """The gaps by axis (*batch), those that are free in the last row or column by position: 0 there."""
+    """The gaps by axis: (*batch), or, if free in the last row or column, by position with 0 there."""
     last = [
         torch.arange(count, device=like.device) == sizes[..., axis, None] - 1
         for axis, count in enumerate(like.shape[-2:])

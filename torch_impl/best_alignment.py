@@ -44,7 +44,7 @@ def best_alignment(
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        CannotDifferentiate: a gradient flows through the result, in the backward. Using it as a target needs none.
+        CannotDifferentiate: in the backward, if a gradient reaches the result. As a target it gets none.
         NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 

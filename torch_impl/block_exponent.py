@@ -11,8 +11,8 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
     marginals  M U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its first, which may start low, at 2^FIRST_EXPONENT; a local
-alignment's exponents never go below 0, where an alignment starts. Overflow is checked after the sweep. Weights that
+float32. In a block no state falls below g^BLOCK times its position's first, which is about 2^FIRST_EXPONENT; a
+local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.
 
@@ -130,10 +130,11 @@ class BlockBatch:
             begin = (bits * position).round() - FIRST_EXPONENT
         begin = begin.to(torch.int32).expand(self.positions, self.pairs)
         self.first_exponents = torch.cat([begin[:1], begin]).flatten()  # the margin's are those of the first position
-        # the anti-diagonal after the last cell of each row inside lengths, and that of the last cell of all
+        # the anti-diagonal after the last cell of each row inside lengths
         self.end = (lengths[1] + border + position).to(s.dtype)  # (P, batch)
         self.least_end = int(lengths[1].min()) + border
         self.rows_inside = (position < lengths[0] + border).to(s.dtype)
+        # the anti-diagonal of the last cell, at its position; elsewhere -1
         self.last = torch.where(position == lengths[0] + border - 1, self.end - 1, -1.0)
         self.last_blocks = set(((lengths.sum(0) + 2 * border - 2) // BLOCK).tolist())
         diagonals = torch.arange(self.blocks * BLOCK, dtype=s.dtype)
@@ -202,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1, as beyond these; None: all 1."""
+        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1; None: 1 at all positions."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
@@ -248,7 +249,7 @@ class Forward:
         self.batch, size, pairs = batch, batch.size, batch.pairs
         width, where = size + pairs, batch.recurrence.where
         states = batch.new(BLOCK + 2, width).zero_()
-        first, last, next_to_last = states[:2], states[BLOCK:], states[BLOCK + 1].view(torch.int32)
+        first, last, last_bits = states[:2], states[BLOCK:], states[BLOCK + 1].view(torch.int32)
         rows = states[2:, pairs:]
         head, tail = [row[:size] for row in states], [row[pairs:] for row in states]
         self.matches = batch.new((batch.blocks if keep else 1) * BLOCK, size)
@@ -264,7 +265,7 @@ class Forward:
         bias, addcmul, mul = torch.tensor(127 + FIRST_EXPONENT, dtype=torch.int32), torch.addcmul, torch.mul
         for number in range(batch.blocks):
             out, weights = self.exponents[number], batch.match_weights[number * BLOCK : (number + 1) * BLOCK, :size]
-            torch.bitwise_right_shift(next_to_last, FRACTION_BITS, out=out)
+            torch.bitwise_right_shift(last_bits, FRACTION_BITS, out=out)
             if batch.is_global:
                 out.copy_(torch.where(out > 0, out.add_(before).sub_(bias), before))
                 out[:pairs] = out[pairs : 2 * pairs]
@@ -324,8 +325,8 @@ class Forward:
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and a mask (batch,) of the pairs for which they are valid."""
         batch = self.batch
-        last_exponents, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
-        steps = (last_exponents - before).abs_().mul_(self.reached.view_as(last_exponents))
+        exponents, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
+        steps = (exponents - before).abs_().mul_(self.reached.view_as(exponents))
         largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
         valid = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
         valid &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()

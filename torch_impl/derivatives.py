@@ -11,7 +11,7 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: for one PyTorch would
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one it would
 bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating a
 score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
@@ -491,7 +491,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # this rule is never removed: when a later import defines the operator again, an operator that loses its last rule
-    # is removed, but functions of the earlier import still call it
+    # this rule is never removed: an operator without a rule is deleted when a later import defines it again, but
+    # functions of the earlier import still call it
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

@@ -22,8 +22,8 @@ from torch_impl.recurrences import Parameters, Tensor
 
 # how many numbers are processed at once: on a CPU they should stay in its cache
 IN_CACHE, IN_MEMORY = 100_000, 2**26
-# bytes of the largest block that is kept for later calls, two at most: gradients of 100 pairs of 100 x 150 with affine
-# gaps use 73 MB
+# bytes of the largest block that is kept for later calls (two blocks at most): gradients of 100 pairs of 100 x 150 with
+# affine gaps use 73 MB
 MOST_FREE = 2**27
 # neighbour -> how many rows and columns before the cell it is
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
@@ -95,7 +95,7 @@ class Chunk(NamedTuple):
 
 
 def _chunks(sizes: list[int], limit: int) -> Iterator[Chunk]:
-    """Anti-diagonals with up to so many cells together, or a single one."""
+    """Anti-diagonals with up to `limit` cells together, or a single one."""
     begin = end = cells = 0
     while begin < len(sizes):
         count = 0
@@ -223,7 +223,7 @@ class DiagonalBatch:
         return terms[name][chunk.cells] if name in self.matrices else terms[name]
 
     def border(self, function: Callable[..., Any], parameters: Any, *others: Any) -> Sequence[Any]:
-        """The border's values by a recurrence's function of parameters, gap positions, axis, and others."""
+        """The values on the border by `function`: a recurrence's border or border_tangent."""
         left = function(parameters, self.layout.border_gaps, COLS, *others)
         if self.recurrence.is_same_along_axes:
             return left

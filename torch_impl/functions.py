@@ -170,7 +170,7 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
-        0; -inf, with zero gradients, where every alignment has a forbidden match or gap: a score of at most -5e19.
+        0; -inf, with zero gradients, where all alignments have a forbidden match or gap, so -5e19 at most.
         Differentiable for similarity, and for gap and temperature when a tensor: once with batch_loop, vmap and
         scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
@@ -225,7 +225,7 @@ def needleman_wunsch_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
-        0; -inf, with zero gradients, where every alignment has a forbidden match or gap: a score of at most -5e19.
+        0; -inf, with zero gradients, where all alignments have a forbidden match or gap, so -5e19 at most.
         Differentiable for similarity, and for the gaps and temperature when a tensor: once with batch_loop, vmap and
         scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
@@ -250,7 +250,7 @@ def soft_dtw(
     temperature: Any = 1.0,
     variant: str = "auto",
 ) -> torch.Tensor:
-    """Soft dynamic time warping: the smoothly least cost of a path from the first cell to the last.
+    """Soft dynamic time warping: the smooth minimum of the costs of paths from the first cell to the last.
 
     r(i,j) = cost(i,j) + softmin( r(i-1,j-1), r(i-1,j), r(i,j-1) ), softmin(x) = -T log sum exp(-x / T); outside the
     matrix r = 0 before the first cell, else infinite. `marginals` is the expected path: the probability of each cell.

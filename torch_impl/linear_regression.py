@@ -21,7 +21,7 @@ from torch_impl.transforms import differentiated
 Tensor = torch.Tensor
 Line = tuple[Tensor, Tensor]  # a and b
 
-# steps in one turn of the compiled loop: a turn costs 5 microseconds beside them, but to compile more takes longer
+# steps in one iteration of the compiled loop, which adds 5 microseconds to them; more take longer to compile
 STEPS_PER_ITERATION = 10
 # steps in a CUDA graph, which is launched from Python: fewer, and the GPU waits for Python
 GRAPH_STEPS = 100
@@ -156,7 +156,7 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """Return what the benchmark may not ask for."""
+    """Return what the benchmark may ask for: with nothing excluded, every variant."""
     return Abilities(None, {})
 
 

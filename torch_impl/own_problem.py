@@ -62,7 +62,7 @@ def _gradient(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
 
 
 def abilities(device: str) -> Abilities:
-    """Return what the benchmark may not ask for."""
+    """Return what the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 

@@ -116,7 +116,7 @@ def _gradient(function: Callable[..., Tensor], w: Tensor, cotangent: Tensor) -> 
 
 
 def abilities(device: str) -> Abilities:
-    """Return what the benchmark may not ask for."""
+    """Return what the benchmark may ask for: with nothing excluded, every variant."""
     return Abilities(None, {})
 
 

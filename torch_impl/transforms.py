@@ -18,7 +18,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def constant_while_compiling(function: _Function) -> _Function:
     """A decorator: the compiler calls the function while it traces, and takes its result for a constant.
 
-    As torch.compiler.assume_constant_result, which imports the compiler: a second even if nothing is compiled.
+    As torch.compiler.assume_constant_result, which imports the compiler: that takes a second.
     """
     function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
     return function

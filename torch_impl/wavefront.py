@@ -1,7 +1,7 @@
 """The wavefront: anti-diagonals packed one after the other, the batch innermost, derivatives written by hand.
 
 Similarity and gaps are divided by the temperature T before `fill`, so that every smooth maximum is a chain of
-log(e^a + e^b). Here in the similarity's units, with c the choices of a state h, and a prime for a tangent:
+log(e^a + e^b). Below, in the similarity's units, with c the choices of a state h, and a prime for a tangent:
 
     fill    h = smax(c)                                      the states, forward
     weigh   w = exp((c - h) / T)                             the weight of each choice; entropy = -sum w ln w
@@ -47,7 +47,7 @@ class Ends:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # the weights below take `highest` and this apart: their sum may be too large to resolve the logarithm;
+        # kept apart from `highest` for the weights below: in the sum the digits of this logarithm may be lost;
         # the largest contributes 1, so only a pair without ends is below 1
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
@@ -116,8 +116,8 @@ def pull(chunk: Chunk, moves: Sequence[tuple[StateGradients, list[Tensor], State
         if choice.neighbour
     ]
     for number, d in reversed(list(enumerate(chunk.diagonals))):
-        for source, weight, d_state in steps:
-            source[d].addcmul_(weight[number], d_state[d])
+        for target_view, weight, d_state in steps:
+            target_view[d].addcmul_(weight[number], d_state[d])
 
 
 class Totals:

@@ -61,7 +61,7 @@ class Case:
     problem: str
     device: str
     dtype: str
-    label: str = ""  # free: tells apart cases that are otherwise the same, each label in worker processes of its own
+    label: str = ""  # free text that tells apart otherwise equal cases, each label in worker processes of its own
 
     @property
     def title(self) -> str:

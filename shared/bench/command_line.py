@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--python", type=parse_python, action="append", dest="pythons", metavar="NAME=PATH", help=other)
     add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
-    add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")
+    add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default by question)")
     add("--input", metavar="globins|random|FILE", help="bundled proteins, random matrices, or a FASTA file")
     add("--matrix", metavar="NAME", help=f"substitution matrix of proteins (default {Settings.matrix})")
     add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all of the proteins)")
@@ -163,7 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
-    workers = f"fresh processes that time each case (default {LEAST_REPEATS} or more; in some questions 3)"
+    workers = (
+        f"fresh processes that time each case (default {LEAST_REPEATS} or more, if there is time; in some questions 3)"
+    )
     add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
@@ -176,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=file, metavar="FILE", help="write a page with plots and every number (all: report.html)")
     add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
     add("--force", action="store_true", help="overwrite these files where they exist")
-    add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
+    add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, in this file")
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if calls are slower")

@@ -61,7 +61,7 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-    processes: int = LEAST_PROCESSES  # that it comes from; a fitted model counts as enough
+    processes: int = LEAST_PROCESSES  # that it comes from; of a fitted model the default
     has_interval: bool = True  # False for a few rounds of one process: low and high then come from an assumed scatter
 
     @property
@@ -130,7 +130,7 @@ def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
 
 
 def _by_repeat(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
-    """Values by (repeat, round), as the values of each repeat's rounds."""
+    """Group values by (repeat, round) into a tuple for each repeat."""
     repeats: dict[int, list[float]] = {}
     for (repeat, _), value in rounds.items():
         repeats.setdefault(repeat, []).append(value)

@@ -91,7 +91,7 @@ class Result:
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one call per process
-    early_seconds: Seconds | None = None  # the fastest of a few calls right after the first, until there are blocks
+    early_seconds: Seconds | None = None  # of a call right after the first, in use while there are no blocks
     # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none

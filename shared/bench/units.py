@@ -9,7 +9,7 @@ NOTHING = "–"
 
 
 def figures(value: float) -> str:
-    """A positive number with three significant figures, at most two of them after the point."""
+    """A positive number with at most three significant figures, two of them after the point."""
     value = float(f"{value:.3g}")  # rounded first: 9.996 is 10.0
     if value >= 1e5:
         return f"{value:.0e}"
@@ -40,7 +40,7 @@ def ratio_text(value: float) -> str:
 
 
 def range_text(low: float, high: float, text: Callable[[Any], str] = duration) -> str:
-    """Two values as text, with a unit that they share only once."""
+    """Two values as text; a unit that they share is written once."""
     first, last = text(low), text(high)
     _, space, unit = last.partition(" ")
     return f"{first.removesuffix(space + unit)} … {last}"

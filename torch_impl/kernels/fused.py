@@ -72,7 +72,7 @@ def _why_not(dtype: str, kind: int, options: int, pass_name: str) -> str | None:
 
 
 def is_plain_call(similarity: Any) -> bool:
-    """Whether no transform is active, and this a similarity that the CPU kernels take, so that it needs no check."""
+    """Whether no transform is active and this is a similarity that the CPU kernels take as it is."""
     return (
         runs_eagerly()
         and is_plain(similarity)

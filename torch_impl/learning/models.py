@@ -74,7 +74,7 @@ class Encoder(Gaps):
         self.offset = nn.Parameter(torch.zeros(()))
 
     def encode(self, residues: Tensor, lengths: Tensor) -> Tensor:
-        """The positions (pairs, length, channels) of sequences (pairs, length) of lengths (pairs,)."""
+        """A vector for each position (pairs, length, channels) of sequences (pairs, length) of lengths (pairs,)."""
         x = self.embedding(residues)
         inside = (torch.arange(residues.shape[1], device=x.device) < lengths[:, None])[:, :, None].to(x.dtype)
         for block in self.blocks:

@@ -38,7 +38,7 @@ def warnings(record: Record) -> Iterator[str]:
 
 
 def diagnostics(record: Record) -> Iterator[str]:
-    """Lines for a reader who asks more after the numbers."""
+    """Lines for a reader who wants more detail than the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed") or ":" in (result.reason or ""):
             also = f" (the blocks of {result.calls} calls timed before are kept in the record)" if result.blocks else ""

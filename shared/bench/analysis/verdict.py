@@ -19,7 +19,7 @@ from shared.bench.units import (
 from shared.problems import problem_of
 from shared.variants import OWN_WRITTEN_FIRST, SAME_CODE, WRITTEN_FIRST
 
-# below a table whose cells are those of `cell`
+# the footnote of tables whose entries `cell` makes
 READING = (
     "A cell names the faster framework, by what factor, and the factor's 95% interval. Same: the interval lies within "
     f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, they differ by less than the factor in brackets'
@@ -35,7 +35,7 @@ _PRACTICAL, _NEGLIGIBLE = 1.1, "no practical difference"
 
 
 class Comparison(NamedTuple):
-    """Each framework's fastest case, the faster framework first: none, one or two."""
+    """The cases that are compared: by `compare` each framework's fastest, the faster first; none, one or two."""
 
     results: tuple[Result, ...]
     ratio: Estimate | None  # time of the second over the first; None where there are not two

@@ -1,7 +1,7 @@
 """How much code a variant takes: the lines of what it uses within its framework's package, or within a user's file.
 
-That is each definition at the top of a module that it names, and what those name in turn, also through imports. Blank
-lines, comments and docstrings do not count.
+That is every top-level definition that it refers to, directly or not, also through imports. Blank lines, comments and
+docstrings do not count.
 """
 
 import ast
@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A top-level name; a module (it uses all its names); or "MODULE.": its statements that define no name."""
+    """A top-level name; a module, which uses all names in it; or "MODULE.", its statements that define no name."""
 
     module: str
     uses: list[str]  # dotted names, also of what is no definition of the project

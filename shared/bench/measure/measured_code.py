@@ -2,8 +2,8 @@
 
 A variant's code is everything reachable from the definitions with its name, and the C++ files beside those modules; for
 a problem that is not an alignment, its module. Argument checks, kernels for other devices and a user's own file are
-left out. In a statement, names that the project binds become numbers; names of libraries stay. So the hash misses two
-swapped names of the project, a change to a name that it shares with a library, and the name of an argument in a call.
+left out. In a statement, names that the project binds become numbers; names of libraries stay. So the hash misses a
+swap of two names of the project, a rename to a name that a library has, and the name of an argument in a call.
 """
 
 import ast
@@ -86,7 +86,7 @@ def _numbered(text: str, bound: set[str]) -> str:
     """A text with numbers for the names that it or the project binds, anew in each statement."""
     text, numbered = re.sub(r"\b(?:name|arg)='", "id='", text), ""
     local = bound.union(re.findall(r"\bid='(\.?\w+)'(?!, ctx=[LD])", text))
-    chain = r"id='(\w+)', ctx=Load\(\)\)(?:, attr='\w+', ctx=Load\(\)\))+"  # a library's if its first part is
+    chain = r"id='(\w+)', ctx=Load\(\)\)(?:, attr='\w+', ctx=Load\(\)\))+"  # of a library if its first name is
     text = re.sub(chain, lambda found: found[0] if found[1] in local else found[0].replace("='", ":'"), text)
     for part in re.split(f"(?={_STATEMENT})", text):
         for number, mark in enumerate(dict.fromkeys(re.findall(r"\b(?:id|attr)='\.?\w+'", part))):

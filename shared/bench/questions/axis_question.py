@@ -49,7 +49,7 @@ class AxisQuestion(Question):
     drops_dominated = False  # each variant is compared with itself
 
     def number_of(self, point: str) -> float | None:
-        """Return the place of a point on the axis of a plot, or None if it has none."""
+        """Return the place of a point on the axis of a plot; None if points have no numbers."""
         return None
 
     def choices(self, points: Sequence[str]) -> Sequence[str]:
@@ -125,7 +125,7 @@ class AxisQuestion(Question):
                 if row.pass_name == pass_name and measured:
                     panels.setdefault(row.input, []).append(Line(framework, row.variant, measured))
             if panels:
-                reading = f"{self.change} over {self.axis}. The dotted line: n times as fast with n."
+                reading = f"{self.change} over {self.axis}. The dotted line: ideal scaling."
                 yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
 
     def _table(self, record: Record, rows: Sequence[Row]) -> Table:

@@ -24,7 +24,7 @@ class Between(AxisQuestion):
         "the one in a loop of calls, and the 95% interval.",
     )
     default_input = "random"
-    only_on_cpus = "on others every call finds its caches flushed"
+    only_on_cpus = "on other devices caches are flushed before every call"
     labels: Mapping[str, WorkerStart] = {LOOP: WorkerStart(), BETWEEN: WorkerStart()}
 
 

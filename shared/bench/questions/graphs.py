@@ -15,7 +15,7 @@ from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
 
 DEFAULT, GRAPHS = "by default", "as CUDA graphs"
-# the second: else device time would be that of single launches, because XLA makes no graphs while a profiler looks
+# without the second flag XLA makes no graphs under a profiler, and device time would be that of single launches
 _XLA_FLAGS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
 
 

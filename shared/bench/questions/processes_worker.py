@@ -109,7 +109,7 @@ class OnShard(Commands):
                 self.ready()
 
     def ready(self) -> None:
-        """Wait until all processes are ready, so that their times are of the same time."""
+        """Wait until all processes are ready, so that all are timed at once."""
         self._is_awaited = False
         for other in self._others:
             other.send(None)

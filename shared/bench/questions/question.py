@@ -41,7 +41,7 @@ class Question(ABC):
     only_random = False  # whether it takes only --input random
     only_passes: tuple[str, ...] = ()  # none: every pass
     which_passes = slice(None)  # of a problem's default passes, those of this question
-    # which of the options that only some questions have
+    # of the options that only some questions take, those that this one takes
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
     takes_every_alignment = False  # measures all alignments, unless the user names a problem
@@ -134,7 +134,7 @@ class Question(ABC):
     times_rounds = True  # whether fresh workers time rounds
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
-    drops_dominated = True  # time calls of seconds in one repeat only if their framework has a far faster variant
+    drops_dominated = True  # calls of seconds are timed in one repeat only where a variant is far faster
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.

@@ -31,7 +31,7 @@ from shared.bench.units import NOTHING, duration, rough_text
 from shared.problems import problem_of
 from shared.variants import SAME_CODE, WRITTEN_FIRST
 
-_TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
+_TITLE, _ROW_HEADER = "Which framework is faster", "how it is written"
 _BUSY = " (measured beside another program: see the warning)"
 _TRAINING = "marginals"  # the pass that most users need: it stands first
 _FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
@@ -114,7 +114,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
         for row in by_wall
     ]
     notes = {_TRAINING: "\nthe gradient that a\ntraining step needs"} if len(passes) > 1 else {}
-    headers = (_WRITTEN_HOW, *(f"{name}{clock}{notes.get(name, '')}" for name in passes for clock, _ in clocks))
+    headers = (_ROW_HEADER, *(f"{name}{clock}{notes.get(name, '')}" for name in passes for clock, _ in clocks))
     below = [f"{READING}. {NOTHING}: not measured, or nothing to compare with."]
     if FIRST_ROW in by_wall:
         below.append(
@@ -144,7 +144,7 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
         (names[row], *_first_call_cells(by_pass[last]), _compiled(by_pass.values()), _code_lines(record, row))
         for row, by_pass in by_row.items()
     ]
-    headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
+    headers = (_ROW_HEADER, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
         "In total, from call N: faster for N or more calls of a shape, first call included, but not the start of the "
         "compiler; up to call N: faster for at most N calls, not known beyond. "

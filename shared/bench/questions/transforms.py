@@ -235,7 +235,7 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
 
 
 def _errors(outcomes: _Outcomes) -> Table:
-    """Each error once, with its rungs, and their problems unless they are all on which a rung was tried."""
+    """Each error once, with its rungs; with problems too if a rung has it on some of those tried only."""
     rows = []
     for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
         where: dict[str, list[str]] = {}

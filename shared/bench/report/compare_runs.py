@@ -1,4 +1,4 @@
-"""Two recorded runs compared: each case's time, first call and memory, new over old."""
+"""Two recorded runs compared: each case's time, new over old, and its first call and memory in both."""
 
 from collections.abc import Iterator
 from statistics import median

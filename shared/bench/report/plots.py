@@ -86,7 +86,7 @@ def line_plot(
 
 
 def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress: Callable[[Any], None]) -> str:
-    """An SVG document with a row for each point, under its words. looks: colours, and whether they are filled."""
+    """An SVG document with a row for each point, under its label. looks: colours, and whether they are filled."""
     rows = [row for about, of_group in groupby(zip(points, looks, strict=True), lambda row: row[0].about)
             for row in ([about] * bool(about) + [*of_group])]  # fmt: skip
 

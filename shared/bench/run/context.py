@@ -36,7 +36,7 @@ class Run:
     folder: Path  # through which workers get their inputs, and where compilers keep their caches
     start: float = field(default_factory=time.monotonic)
     environment: Mapping[str, str] = field(default_factory=dict)  # variables for new workers, besides the usual ones
-    memory_share: float | None = None  # of an accelerator's, per new worker; None: equal parts of MEMORY_SHARE
+    memory_share: float | None = None  # of accelerator memory, per new worker; None: equal parts of MEMORY_SHARE
     memory: dict[str, int | None] = field(default_factory=dict)  # framework -> bytes of accelerator memory per worker
     slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder

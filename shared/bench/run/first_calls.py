@@ -14,8 +14,7 @@ from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
-# parts of the budget: after the first only essential first calls begin, if rounds follow; after the second slow cases
-# get no new shapes
+# parts of the budget after which only essential first calls begin (if rounds follow), and slow cases get no new shapes
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
 _NEW_SHAPES_SECONDS = 1.0  # for the new shapes of each case; a case whose first call takes longer is slow
 _SAMPLES = 3  # processes that sample a cheap first call, even beyond their share of the time
@@ -143,7 +142,7 @@ def _new_shapes(run: Run, result: Result, seconds: float) -> None:
 def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]) -> str | None:
     """Return why a case has too little memory, by what its variant took on a smaller input, in proportion; or None.
 
-    memory: bytes that a worker of each framework may take of an accelerator's.
+    memory: bytes of accelerator memory per worker, by framework.
     """
     most = memory.get(case.framework)
     if most is None:

@@ -71,7 +71,7 @@ def fits(runner: CaseRunner, case: Case, copies: int) -> dict[str, Any]:
 
 
 def function_of(runner: CaseRunner, case: Case, inputs: Inputs) -> Callable[..., Any]:
-    """The function of a case, its native kernels built, not yet compiled."""
+    """Build the native kernels of a case; return its function, not yet compiled."""
     runner.build(case, inputs.options)
     return runner.function(case, inputs)
 

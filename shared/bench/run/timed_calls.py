@@ -29,7 +29,7 @@ from shared.bench.run.schedule import (
 from shared.bench.run.worker_handle import Reply
 
 _FIRST_CALLS_SHARE = 0.2  # of a repeat's time, for first calls with empty caches after its rounds
-_SHORT_FIRST_CALL = 5.0  # a first call that takes longer is left out once the budget is spent
+_SHORT_FIRST_CALL = 5.0  # a first call that takes longer is left out if the rest of the budget has no room for it
 _LEAST_SHARE = 0.2  # rounds get at least this part of the time that preparing took, whatever is left of the budget
 _DEVICE_SECONDS = 0.5  # that measuring the device time of a case takes, most of it in the profiler
 

@@ -44,7 +44,7 @@ class Worker:
 
     abilities: dict[str, Abilities]  # by problem
     environment: dict[str, Any]  # for the record
-    memory: int | None  # bytes of an accelerator's that it may take
+    memory: int | None  # bytes of accelerator memory that it may take
     compiler_start_seconds: float | None = None  # known after the first command that compiles
     settings: Mapping[str, str] = {}  # of the framework, that commands have changed
 

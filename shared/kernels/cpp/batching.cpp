@@ -10,13 +10,13 @@ namespace {
 
 /* How much longer a step takes with rows in the lanes: the lanes exchange numbers. */
 constexpr double ROWS_STEP = 1.28;
-/* What a sweep takes beside its steps, in steps. */
+/* The fixed cost of a sweep, in steps. */
 constexpr double SWEEP = 12;
 /* Waking a thread costs about as much as this many cells. */
 constexpr int64_t CELLS_PER_THREAD = 20000;
 
 /* Sorts pairs so that each group of `lanes` has similar sizes: all lanes run as long as the largest of them. Halves
-   them by rows or by columns, where they differ more, until a half is one group. */
+   them by rows or by columns, whichever differ more, until a half is one group. */
 void put_alike_together(int64_t *begin, int64_t *end, const std::vector<Size> &sizes, int lanes) {
   while (end - begin > lanes) {
     Size least = sizes[*begin], most = least;
@@ -90,7 +90,7 @@ void Plan::add_alone(const int64_t *pairs, int count) {
   for (int p = 0; p < count; ++p) tasks.push_back({pairs + p, 1, true, cost_alone(pairs[p])});
 }
 
-/* Few groups may leave threads idle at the end: groups that the threads cannot share evenly are split into
+/* With few groups threads may be idle at the end: groups that the threads cannot share evenly are split into
    pairs, if that finishes sooner than waiting for one of them. */
 void Plan::balance() {
   auto is_group = [](const Task &task) { return !task.rows_in_lanes; };

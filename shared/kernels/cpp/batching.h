@@ -15,18 +15,18 @@ struct Size {
 /* What the lanes of a vector are: as in alignment.h. */
 enum class Layout : int32_t { choose, pairs, rows };
 
-/* As many pairs as a vector has lanes, or fewer, one per lane, or one pair with its rows in the lanes. */
+/* Either up to LANES pairs, one per lane, or one pair with its rows in the lanes. */
 struct Task {
   const int64_t *pairs;
   int count;
   bool rows_in_lanes;
-  double cost;  // in steps of pairs side by side
+  double cost;  // in units of a step with pairs in the lanes
 };
 
 /* Pairs with fewer cells are not worth the waits of several threads for each other. */
 constexpr int64_t CELLS_TO_SHARE = 100000;
 
-/* How many of these threads are worth using for so many cells. */
+/* How many of these threads are worth using for this many cells. */
 int64_t threads_worth(int64_t threads, int64_t cells);
 
 /* Those with more cells first, so that the last ones to start are short. */

@@ -224,7 +224,7 @@ class BestTask {
   }
 
  private:
-  /* The states outside the matrix, so many gap positions along an axis from its corner. */
+  /* The states outside the matrix, `positions` gap positions along an axis from its corner. */
   void border(Vec positions, int axis, Vec *to) const {
     std::fill_n(to, states, splat(NEVER));
     if (Kind::local) return;

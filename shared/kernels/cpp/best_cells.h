@@ -15,7 +15,7 @@ namespace alignment {
 
 constexpr Real NEVER = -std::numeric_limits<Real>::infinity();  // the worth of what does not exist
 
-/* What a step into the cells costs, along the row and along the column. `turn`: from the state of the is_start_or_left gap. */
+/* What a step into the cells costs, along the row and along the column. `turn`: from the state of the other gap. */
 struct StepCosts {
   Vec open[2], extend[2], turn[2];
 };
@@ -87,8 +87,8 @@ struct BestCells<SoftDtw, restricted> {
 };
 
 /* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: no
-   state of the cell is worth continuing, so the next match starts an alignment; the greatest is A; else, it is R; D comes from A; else, from R;
-   R comes from A; else, from R. */
+   state of the cell is worth continuing, so the next match starts an alignment; the greatest is A; else, it is R; D
+   comes from A; else, from R; R comes from A; else, from R. */
 template <bool local, bool restricted>
 struct BestCells<Affine<local>, restricted> {
   static constexpr int states = 4;

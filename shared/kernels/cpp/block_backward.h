@@ -298,7 +298,7 @@ class BackwardStrip {
             of_up[0] = fma(cell[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
-          const Vec open = o.template weights<From::left, 0>(), to_right = o.template weights<From::left, DOWN<Kind>>(),
+          const Vec open = o.template weights<From::left, 0>(), turn_right = o.template weights<From::left, DOWN<Kind>>(),
                     open_down = o.template weights<From::up, 0>(), turn = o.template weights<From::up, ACROSS<Kind>>(),
                     extend = o.template weights<From::up, DOWN<Kind>>();
           const Vec down = c.now[1];
@@ -306,7 +306,7 @@ class BackwardStrip {
           const Vec next = c.step * moved_down<1>(gap, gap_after);  // gaps along the row, of the cell after
           gap_after = gap;
           b = fma(open, next, fma(open_down, down, arrived));
-          c.now[1] = fma(to_right, next, fma(extend, down, arrived));
+          c.now[1] = fma(turn_right, next, fma(extend, down, arrived));
           c.unit_b = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
@@ -314,14 +314,14 @@ class BackwardStrip {
             const Vec t_next = c.step * moved_down<1>(t_gap, t_gap_after);
             t_gap_after = t_gap;
             t_b = fma(open, t_next, fma(open_down, t_down, t_arrived));
-            c.now[T + 1] = fma(to_right, t_next, fma(extend, t_down, t_arrived));
+            c.now[T + 1] = fma(turn_right, t_next, fma(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
             const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, cell[K::across], cell[K::down]};
-            const Vec to_right = c.share.times(next), to_below = c.share.times(down);
+            const Vec share_right = c.share.times(next), share_below = c.share.times(down);
             for (int s = 0; s < 3; ++s) {
-              of_left[s] = fma(states[s], to_right, of_left[s]);
-              of_up[s] = fma(states[s], to_below, of_up[s]);
+              of_left[s] = fma(states[s], share_right, of_left[s]);
+              of_up[s] = fma(states[s], share_below, of_up[s]);
             }
           }
         }

@@ -28,7 +28,7 @@ namespace alignment {
 constexpr int MOST_ROWS = 16;                       // of a band
 constexpr double DIGITS = IS_FLOAT ? 24 : 53;       // bits: what is below 2^-DIGITS of a sum does not count
 constexpr double LOST = BIAS - 1;                   // bits: what is smaller than 2^-LOST is rounded to 0
-constexpr Real RANGE_FACTOR = IS_FLOAT ? 1 : 8;     // Real's exponent range is at least so many times float's
+constexpr Real RANGE_FACTOR = IS_FLOAT ? 1 : 8;     // Real's exponent range is at least this many times float's
 constexpr Real LEVEL = -20 * RANGE_FACTOR;          // log2 of the state above a band, in units of its column
 constexpr double LARGEST_STEP = LOST - DIGITS;      // bits that a state may lose from column to column
 constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
@@ -103,8 +103,9 @@ alignas(VECTOR_BYTES) constexpr double DOUBLE_POWERS_OF_2[] = {  // 2^(k / 16)
 };
 #endif
 
-/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit; for double 2^-29 times that. 0 for s <= least_,
-   NaN for NaN; where it is too large the result is infinite or negative, and the range checks then reject the pair. */
+/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit of the exponent |s / T|; for double 2^-29 times
+   that. 0 for s <= least_, NaN for NaN; where it is too large the result is infinite or negative, and the range checks
+   then reject the pair. */
 class MatchWeight {
  public:
   explicit MatchWeight(double bits_per_unit)

@@ -192,7 +192,7 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
-          // the step from a column before in whose unit the number, or a start, is 2^LEVEL
+          // the step from a column before with a unit that makes the number, or a start, 2^LEVEL
           const Vec number_or_start = Kind::local ? max_of(number, one) : number;
           Mask counts = lane_numbers() < splat_int(count);
           if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing
@@ -275,8 +275,8 @@ class ForwardStrip {
           if constexpr (recording && pass == Pass::gradients) to[v * K::size + K::across] = sum;
         } else {
           const Vec down = c.now[1];
-          const Vec open = o.template weights<From::left, 0>(), to_right = o.template weights<From::left, DOWN<Kind>>();
-          const Vec handed = fma(open, begun, to_right * down), arrived = c.step * moved_up<1>(handed, message);
+          const Vec open = o.template weights<From::left, 0>(), turn_right = o.template weights<From::left, DOWN<Kind>>();
+          const Vec handed = fma(open, begun, turn_right * down), arrived = c.step * moved_up<1>(handed, message);
           const Vec gap = scanned<true>(c.scan, arrived, across);  // the state of gaps along the row
           message = handed;
           sum = begun + (gap + down);
@@ -291,7 +291,7 @@ class ForwardStrip {
           Vec t_handed, t_gap;
           if constexpr (tangents) {
             const Vec t_down = c.now[3];
-            t_handed = fma(open, t_begun, to_right * t_down);
+            t_handed = fma(open, t_begun, turn_right * t_down);
             t_gap = scanned<true>(c.scan, c.step * moved_up<1>(t_handed, t_message), t_across);
             t_message = t_handed;
             t_sum = t_begun + (t_gap + t_down);

@@ -22,8 +22,9 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
   const PairWeights<Kind> o = weights;  // a copy, for registers: stores might alias weights
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
-  const bool to_right_opens = o.turn_right_is_allowed && o.turn_is_open, to_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
-  const Vec to_right_is_open = splat(to_right_opens ? 1 : 0);
+  const bool turn_right_opens = o.turn_right_is_allowed && o.turn_is_open,
+             turn_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
+  const Vec turn_right_is_open = splat(turn_right_opens ? 1 : 0);
   Vec largest = splat(0), least = least_step;
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
@@ -85,7 +86,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         t_before = fma(c.change, before, t_before);
         t_across = fma(c.change, across, t_across);
         if (!ONE_STATE<Kind>) t_message = fma(c.change, message, t_message);
-        if (!ONE_STATE<Kind> && to_right_extends) t_down_before = fma(c.change, down_before, t_down_before);
+        if (!ONE_STATE<Kind> && turn_right_extends) t_down_before = fma(c.change, down_before, t_down_before);
       }
       before = above;
       const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
@@ -123,12 +124,12 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         const Vec open = cell[gap_at], extend = cell[gap_at + 1];
         const Vec down = fma(open, c.now[0], extend * c.now[1]);
         if constexpr (keeps_steps) stepped[1] = open * c.now[0], stepped[3] = extend * c.now[1];
-        handed[0] = fma(to_right_is_open, down, begun);
+        handed[0] = fma(turn_right_is_open, down, begun);
         const Vec step_open = c.step * open;
         const Scan scan = scan_of<true>(c.step * extend);
         Vec arrived = step_open * moved_up<1>(handed[0], message);
         if constexpr (keeps_steps) stepped[0] = arrived;
-        if (to_right_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
+        if (turn_right_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
         if constexpr (keeps_steps) stepped[2] = max_of(gap - stepped[0], splat(0));
         const Vec free = begun + gap, rest = gap + down;
@@ -137,18 +138,18 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         c.now[1] = turn_is_open ? down : rest;
         least_free = min_of(least_free, is_last ? (lane_numbers() < splat_int(strip.last) ? free : least_free) : free);
         message = handed[0], down_before = down;
-        handed[1] = to_right_extends ? rest : gap;
+        handed[1] = turn_right_extends ? rest : gap;
         if constexpr (tangents) {
           const Vec t_down = fma(open, c.now[2], extend * c.now[3]);
-          t_handed[0] = fma(to_right_is_open, t_down, t_begun);
+          t_handed[0] = fma(turn_right_is_open, t_down, t_begun);
           Vec t_arrived = step_open * moved_up<1>(t_handed[0], t_message);
-          if (to_right_extends) t_arrived = fma(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
+          if (turn_right_extends) t_arrived = fma(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
           const Vec t_gap = scanned<true, true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
           t_sum = t_free + t_down;
           c.now[2] = turn_is_open ? t_free : t_begun;
           c.now[3] = turn_is_open ? t_down : t_rest;
           t_message = t_handed[0], t_down_before = t_down;
-          t_handed[1] = to_right_extends ? t_rest : t_gap;
+          t_handed[1] = turn_right_extends ? t_rest : t_gap;
         }
       }
       largest = max_of(largest, sum);
@@ -189,8 +190,8 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   if (!ONE_STATE<Kind> && !o.turn_right_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(largest))));
     seen.add(ends);
-    // what was rounded to 0 is negligible beside an A + R, which may continue right or down, if paths from this state are dearer
-    // by at most `spread` bits
+    // what was rounded to 0 is negligible beside an A + R, which may continue right or down, if paths from this state
+    // are dearer by at most `spread` bits
     const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - DIGITS;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
@@ -213,8 +214,9 @@ template <class Kind, Pass pass>
 bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
   const PairWeights<Kind> o = weights;
   const Mask turn_is_open = splat_int(o.turn_is_open ? -1 : 0);
-  const bool to_right_opens = o.turn_right_is_allowed && o.turn_is_open, to_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
-  const Vec to_right_is_open = splat(to_right_opens ? 1 : 0);
+  const bool turn_right_opens = o.turn_right_is_allowed && o.turn_is_open,
+             turn_right_extends = o.turn_right_is_allowed && !o.turn_is_open;
+  const Vec turn_right_is_open = splat(turn_right_opens ? 1 : 0);
   Vec largest = splat(0), largest_q = splat(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
@@ -278,8 +280,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         open_after = to_open;
         b = next + (opened + arrived);
         c.unit_b = b;
-        Vec down = fma(to_right_is_open, next, extended + arrived);
-        if (to_right_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
+        Vec down = fma(turn_right_is_open, next, extended + arrived);
+        if (turn_right_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
         of_gap[0] = gap, of_gap[1] = down;
         if constexpr (tangents) {
@@ -288,8 +290,8 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           const Vec t_to_open = open * t_gap, t_next = c.step * moved_down<1>(t_to_open, t_open_after);
           t_open_after = t_to_open;
           t_b = t_next + (t_opened + t_arrived);
-          Vec t_down = fma(to_right_is_open, t_next, t_extended + t_arrived);
-          if (to_right_extends) t_down = fma(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
+          Vec t_down = fma(turn_right_is_open, t_next, t_extended + t_arrived);
+          if (turn_right_extends) t_down = fma(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
           c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
         }
       }

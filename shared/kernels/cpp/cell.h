@@ -58,7 +58,7 @@ struct Record {
 struct Total {
   Vec inverse_m, e, log2_m;
   Vec tangent, tangent_rest;  // as a sum of two numbers: a rounding error here would shift all ends alike
-  INLINE Vec tangent_from_total(Vec number) const { return (number - tangent) - tangent_rest; }
+  INLINE Vec relative_to_tangent(Vec number) const { return (number - tangent) - tangent_rest; }
 };
 
 /* An end's weight is at most the total, but its exponent may be larger where the total's m is not in [1, 2). */
@@ -128,7 +128,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         unrolled<apart>([&](auto c) {
           Vec share = m[c] * scale, own = has_common ? x[c] + common.x : x[c];
           record[R::end(c)] = share;
-          if constexpr (tangents) record[R::end_tangent(c)] = share * total->tangent_from_total(own);
+          if constexpr (tangents) record[R::end_tangent(c)] = share * total->relative_to_tangent(own);
           if constexpr (gradients) {
             Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
             *entropy = fma(-share, bits, *entropy);
@@ -198,7 +198,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         Vec scale = scaled(total->inverse_m, min_of(result.e - total->e, splat(MOST_ABOVE_TOTAL)));
         Vec share = may_end ? result.m * scale : splat(0);
         record[R::end(k)] = share;
-        if constexpr (tangents) record[R::end_tangent(k)] = share * total->tangent_from_total(result.x);
+        if constexpr (tangents) record[R::end_tangent(k)] = share * total->relative_to_tangent(result.x);
         if constexpr (gradients) {
           *entropy = fma(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
         }

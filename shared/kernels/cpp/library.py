@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 _POINTER = ctypes.c_void_p
-# how gaps may be given, beside one of each for a pair: what the libraries for it are called
+# how gaps are given: one of each per pair, by position, by axis; as libraries are named
 FORMS = ("", "by-position", "by-axis")
 # pass -> the arguments of its function in alignment.h after the packed AlignmentCall: pointers, as integers
 PASSES: dict[str, tuple[Any, ...]] = {

@@ -102,7 +102,7 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
     const FlushSubnormals flush_here;
     static thread_local Scratch scratch, between_strips;
     try {
-      // first parts of the shared pairs, threads in different pairs if possible; then whole pairs, each by one thread
+      // at first parts of the shared pairs, threads in different pairs if possible; then whole pairs, each by one thread
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
         idle = together[k % shared]->work(scratch) ? 0 : idle + 1;
       }
@@ -201,7 +201,7 @@ int32_t run(const Job &job) {
   }
 }
 
-/* Whether the gaps by position that the options name are there, in this library, of this kind, and in the call. */
+/* Whether this library, the kind and the call have the gaps by position that the options name. */
 inline bool has_gaps(const AlignmentCall &call) {
   constexpr int both = ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION;
   const int known = is_affine(call.kind) ? both : has_gap(call.kind) ? ALIGNMENT_OPEN_BY_POSITION : 0;

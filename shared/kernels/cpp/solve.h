@@ -222,7 +222,7 @@ inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]
   return gaps;
 }
 
-// What so many gaps cost; none cost nothing, even if one would cost infinitely much.
+// The cost of these gaps; 0 for none, even where one gap costs infinity.
 inline double cost_of(const Parameters &gaps, const Parameters &p) {
   double sum = 0;
   for (int axis = 0; axis < PARAMETERS_PER_GAP; ++axis) {
@@ -314,7 +314,7 @@ inline void with_logarithms(const Real *from, Real *to, Int count) {
   }
 }
 
-// Maximum number of vectors of records of a block in PairsSideBySide: with its states, they should fit a cache level.
+// Vectors of records that a block of PairsSideBySide should have at most (it has 4 rows at least), to fit a cache level.
 constexpr Int BLOCK_VECTORS = 6144;
 // Maximum number of vectors that are staged once for both passes.
 constexpr size_t STAGED_VECTORS = 32768;

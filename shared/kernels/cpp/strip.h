@@ -18,7 +18,7 @@
 
 namespace alignment {
 
-/* A strip is so wide that its columns stay in the first cache. */
+/* A strip is at most so wide that its columns stay in the level-1 cache. */
 constexpr Int STRIP_VECTORS = 256 / LANES;
 
 template <class Kind>
@@ -38,10 +38,10 @@ template <class Kind>
 struct PairWeights {
   MatchWeight match;
   Vec cost[COSTS], inverse_t;   // weights of the costs, except of gaps by position; 1 / T
-  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, except of gaps by position
+  double decay[MOST_ROWS + 1];  // bits by which a column can sink within that many rows, except of gaps by position
   int most_rows;                // of a band
 
-  /* Whether a band of so many rows lost nothing. largest: its largest state, in units; least_step: its smallest step between
+  /* Whether a band of these rows lost nothing. largest: its largest state, in units; least_step: its smallest step between
      columns; sunk: the bits by which gaps that vary can make a column of it sink. */
   INLINE bool within_range(Vec largest, Vec least_step, Int rows, double sunk = 0) const {
     return all_at_most(largest, splat(power_of_2(double(ROOM) - decay[rows] - sunk))) &&

@@ -41,7 +41,7 @@ struct Lanes {
   Cost turn[POSITIONS ? 2 : 0];  // what turn and turn_right cost: open or extend, or if forbidden none
 };
 
-/* What is staged for a step: the similarity, and the gaps by position. */
+/* How many vectors are staged for a step, that is gathered in the order of the steps: similarity, gaps by position. */
 template <class Kind>
 constexpr int STAGED = 1 + GAPS<Kind>;
 
@@ -139,7 +139,7 @@ INLINE void transpose(Vec (&v)[LANES]) {
   stage(std::integral_constant<int, 8>{});
 }
 
-/* LANES numbers of a matrix from `at` on, of which only those with first <= number < last are needed. */
+/* LANES numbers of a matrix from `at` on, of which only those at index first to last - 1 are needed. */
 struct Piece {
   bool whole, empty, readable;  // all needed; none; all inside the matrix, needed or not
   Mask wanted;

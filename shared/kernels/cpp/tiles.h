@@ -16,7 +16,7 @@
 
 namespace alignment {
 
-/* A tile is so high that what it keeps stays in the second cache. */
+/* A tile is at most so high that what it keeps stays in the level-2 cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
 /* Rounding error of the marginals' tangents, relative to an origin; and the largest error that is accepted, relative to
@@ -85,7 +85,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
   set(Cost::turn, (turn_is_open ? p.open : p.extend)[ROWS]);
   if constexpr (POSITIONS) {
     weights.turn_is_open = turn_is_open, weights.turn_right_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
-    for (double &cost : bits) cost = 0;  // each band finds out
+    for (double &cost : bits) cost = 0;  // known in each band
   }
   weights.cost[int(Cost::turn_right)] =
       job.call.options & ALIGNMENT_RESTRICT_TURNS ? splat(0) : weights.cost[int(Cost::turn)];
@@ -106,7 +106,7 @@ bool set_weights(PairWeights<Kind> &weights, const Job &job, const Parameters &p
   return true;
 }
 
-/* Weights of whole numbers of gaps along the border: fraction and exponent. */
+/* The weight of n gap positions along the matrix's border, for any n: fraction and exponent. */
 class BorderGaps {
  public:
   /* Bits of the first gap and of each further one. */
@@ -135,7 +135,7 @@ template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
   static constexpr Pass first_pass = tangents ? pass : Pass::score;
-  static constexpr bool has_border = !Kind::local && !IS_COST<Kind>;  // an alignment may come from there by gaps
+  static constexpr bool has_border = !Kind::local && !IS_COST<Kind>;  // alignments may come along the border by gaps
   using K = Kept<Kind, pass>;
   using Down = ForwardColumns<Kind, tangents>;
   using Up = BackwardColumns<Kind, pass>;
@@ -219,14 +219,14 @@ class Tiles {
     return has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), least_start(dearest));
   }
 
-  /* Bits of a match from which on the gaps after it lose nothing that counts. */
+  /* Bits of a match above which the gaps after it lose nothing that counts. */
   double least_start(double dearest) const {
     return std::log2(double(size_.rows) * double(size_.cols)) - std::min(0.0, dearest) + DIGITS - LOST - double(LEVEL);
   }
 
   /* How many bits below LEAST_MATCH a match must be to be negligible beside any total. */
   double excess_of_starts(double cheapest) const {
-    // from each start by so many steps, each along either axis, to each end
+    // from each start by up to `steps` steps, each along either axis, to each end
     const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
     const double paths = std::max(0.0, steps * (cheapest + 1)) + std::log2(starts * steps);
     return paths - (LEAST_TOTAL - double(LEVEL) - DIGITS - double(LEAST_MATCH));
@@ -261,7 +261,7 @@ class Tiles {
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!weights_.turn_right_is_allowed) {
-        // bits of the gaps that may follow a missing number, over all cells; what follows these gaps is also counted without it
+        // bits of the gaps that may follow a weight rounded to 0, over all cells; what follows them also counts without it
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
