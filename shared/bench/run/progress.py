@@ -57,9 +57,9 @@ class Progress:
 
     def tick(self) -> None:
         """Update the line of a terminal: about twice a second while a worker is waited for; it has no thread."""
-        left = f", at most {minutes_text(max(0.0, self._seconds_left()))} left" if self._seconds_left else ""
+        remaining = f", at most {minutes_text(max(0.0, self._seconds_left()))} left" if self._seconds_left else ""
         spent = minutes_text(time.monotonic() - self._start)
-        line = f"{self._phase}  {self._done}/{self._steps}  {spent}{left}  {self._step}"
+        line = f"{self._phase}  {self._done}/{self._steps}  {spent}{remaining}  {self._step}"
         self.close(line[: shutil.get_terminal_size().columns - 1])
 
     def close(self, line: str = "") -> None:
