@@ -177,7 +177,7 @@ def _fail(text: str) -> int:
 
 
 def _list(settings: Settings) -> int:
-    """Print the questions, problems and variants, and what each framework has of them."""
+    """Print the questions, problems and variants, and what each framework lacks of them."""
     for question in QUESTIONS.values():
         print(f"{question.name}: {question.asks}")
     problems = [*PROBLEMS.values(), problem_of(ANY_FILE)]

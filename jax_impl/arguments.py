@@ -115,7 +115,7 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
 
 
 def nan_factor(arguments: Arguments) -> jax.Array:
-    """(*batch), 1, or NaN for a pair with NaN or +inf, even where no alignment passes."""
+    """(*batch), 1, or NaN for a pair with NaN, or +inf as similarity, even where no alignment passes."""
     s, _, parameters, temperature_factor, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [jax.lax.stop_gradient(matrix).max((-2, -1)) < jnp.inf for matrix in matrices]

@@ -38,8 +38,8 @@ def best_alignment(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units, and matches, boolean, of similarity's shape:
         where the alignment has a match (soft_dtw: where the path has a cell). Without an alignment the score is 0, of a
-        global pair -inf, of soft_dtw inf; where a pair has NaN or +inf inside its lengths (-inf as a cost), or NaN as a
-        gap, it is NaN. In these cases nothing matches.
+        global pair -inf, of soft_dtw inf (0 if a length is 0); where a pair has NaN or +inf inside its lengths (-inf as
+        a cost), or NaN as a gap, it is NaN. In these cases nothing matches.
 
         It works under jax.jit and jax.vmap.
 

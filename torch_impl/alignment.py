@@ -174,7 +174,7 @@ def _warn_at_once(reason: str) -> None:
 
 
 def _by_wavefront(call: Callable[..., Tensor], arguments: Arguments) -> Tensor:
-    """The result (*batch, ...) of a pass of its engine, which masks what lies outside lengths by itself."""
+    """The result (*batch, ...) of a pass by the wavefront, which itself masks what lies outside lengths."""
     s, lengths = arguments.similarity, arguments.lengths
     values, gaps = values_and_gaps(arguments.parameters, s.shape[:-2])
     single = s.ndim == 2

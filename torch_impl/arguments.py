@@ -80,7 +80,7 @@ def _limited(gap: torch.Tensor, batch: torch.Size) -> torch.Tensor:
 
 
 def _copied(array: np.ndarray) -> np.ndarray:
-    """A copy (it may be read-only or have negative strides); bfloat16 as float32: PyTorch does not know NumPy's."""
+    """A copy (an array may be read-only or have negative strides); bfloat16, which PyTorch cannot read, as float32."""
     return np.array(array, np.float32 if str(array.dtype) == "bfloat16" else None)
 
 
@@ -152,7 +152,7 @@ def _free_at_the_end(
 
 
 def nan_factor(arguments: Arguments) -> torch.Tensor:
-    """(*batch), 1, or NaN for a pair with NaN or +inf, even where no alignment passes."""
+    """(*batch), 1, or NaN for a pair with NaN, or +inf as similarity, even where no alignment passes."""
     s, _, parameters, temperature_factor, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [matrix.detach().amax((-2, -1)) < torch.inf for matrix in matrices]

@@ -219,7 +219,7 @@ def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, d
 
 
 def forget_compiled() -> None:
-    """Forget everything that was compiled in this process."""
+    """Forget what PyTorch and Triton have compiled in this process."""
     from torch._inductor.utils import clear_caches  # here: it takes a second to import
 
     torch._dynamo.reset()

@@ -221,7 +221,7 @@ class BlockBatch:
 
 
 class Powers:
-    """Powers of two for each position, (P * batch) and 0 for a margin at the end: three arrays, computed together."""
+    """Powers of two for each position: three arrays, computed together; power and ratio end with a margin of 0."""
 
     def __init__(self, batch: BlockBatch) -> None:
         self.exponents = batch.integers(3, batch.size + batch.pairs).fill_(-127)

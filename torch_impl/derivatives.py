@@ -15,8 +15,8 @@ Outside of every transform, a call is at most one node of autograd's graph, with
 bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating a
 score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
-Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
-shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads. In
+Shapes: s (batch, rows, cols), lengths (batch, 2) of integers or (0, 2), values (batch, P): the parameters in the order
+of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads. In
 names, d_ is a derivative of the score, t_ a tangent, ct_ a cotangent, grad_ what a backward returns. Masking is the
 engine's responsibility.
 """
@@ -491,7 +491,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # this rule is never removed: an operator without a rule is deleted when a later import defines it again, but
-    # functions of the earlier import still call it
+    # registered for good: when a later import defines the operator again, the old one stays only if it has such a rule,
+    # and functions of the earlier import still call it
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

@@ -279,7 +279,7 @@ def _clear(numbers: Tensor, *masks: Tensor) -> None:
 
 
 def fill(batch: DiagonalBatch) -> list[Tensor]:
-    """The states at temperature 1."""
+    """The states, of terms that are divided by the temperature."""
     layout = batch.layout
     states = batch.states(batch.border(batch.recurrence.border, batch.scaled, batch.lowest))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}

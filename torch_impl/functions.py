@@ -170,7 +170,7 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
-        0; -inf, with zero gradients, where all alignments have a forbidden match or gap, so -5e19 at most.
+        0; -inf, with zero gradients, where all alignments have a forbidden match or gap (-5e19 or less).
         Differentiable for similarity, and for gap and temperature when a tensor: once with batch_loop, vmap and
         scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
@@ -225,7 +225,7 @@ def needleman_wunsch_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
-        0; -inf, with zero gradients, where all alignments have a forbidden match or gap, so -5e19 at most.
+        0; -inf, with zero gradients, where all alignments have a forbidden match or gap (-5e19 or less).
         Differentiable for similarity, and for the gaps and temperature when a tensor: once with batch_loop, vmap and
         scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 

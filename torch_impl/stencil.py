@@ -50,7 +50,7 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
     if variant not in SCANNING:
         return _VARIANTS[variant](w)
     unscanned = tuple(name for name in _VARIANTS if name not in SCANNING)
-    # torch.func.linearize leaves PyTorch without autograd where the scan operator raises in it (2.13)
+    # where the scan operator raises in torch.func.linearize, autograd stays off afterwards (2.13)
     if done := differentiated(w):
         raise CannotDifferentiate(transform_text(variant, done, unscanned, has_auto=False))
     return first_order(_VARIANTS[variant], second_order_text(variant, unscanned, has_auto=False), w)

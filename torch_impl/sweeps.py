@@ -47,7 +47,7 @@ from torch_impl.rotation import (
 )
 
 Carry = tuple[States, States]  # of the anti-diagonal before the last, and of the last
-Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, mask of the cells inside, its number; gaps by position
+Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, mask of cells inside, diagonal's number; gaps
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:

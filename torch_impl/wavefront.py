@@ -28,7 +28,7 @@ from torch_impl.recurrences import Parameters, Tensor
 
 
 class Ends:
-    """The scores and, on request, their derivatives, the weights of the ends.
+    """The scores and, on request, their derivatives, which are the weights of the ends.
 
     weights: for each chunk the probability w that the alignment ends in each of its cells, (ends, cells, batch).
     """

@@ -65,8 +65,8 @@ class Trainer:
             dtype: "float32" or "float64", of weights and alignments.
             compiled: whether a step is compiled as a whole.
             data_parallel: whether batches are divided over all devices of all processes of jax.distributed. Every
-                process then makes the same calls with the same arguments, gets the results of one process alone,
-                and has the same weights; process 0 alone reads and writes checkpoints.
+                process then makes the same calls with the same arguments, gets the results that a single process
+                would get, and has the same weights; process 0 alone reads and writes checkpoints.
 
         Raises:
             ValueError: dtype is not as described.

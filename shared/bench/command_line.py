@@ -58,7 +58,7 @@ class Request:
     markdown: Path | None = None
     force: bool = False
     resume: Path | None = None
-    budget: float | None = None  # if it is given: of a resumed run, or of all questions together
+    budget: float | None = None  # if it is given: of a resumed run, or with `all` of all questions together
     recorded: Sequence[Path] = ()
     predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if calls are slower")
-    add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")
+    add("--list", action="store_true", help="list questions, problems, variants, and what each framework lacks")
     return parser
 
 
@@ -209,7 +209,7 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
 
 
 def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question) -> Problem:
-    """The problem of a question. Raises ArgumentTypeError for an option that neither of the two takes."""
+    """The problem of a question. Raises ArgumentTypeError for an option of other questions or problems."""
     problem = problem_of(given.get("problem", question.default_problem))
     if problem.question not in (None, question.name):
         raise ArgumentTypeError(f"{problem.name} goes with the question {problem.question}, not with {question.name}")

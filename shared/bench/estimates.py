@@ -1,7 +1,7 @@
 """Estimates from samples: medians and ratios with 95 % confidence intervals, and which of two is faster.
 
-Calls are timed in blocks: one case, one round of one worker process. They share the state of the machine, and rounds
-of a worker share its memory layout, which makes a process a percent faster or slower for as long as it lives. Only
+Calls are timed in blocks: one case, one round of one worker process. Calls of a block share the state of the machine,
+rounds of a worker its memory layout, which makes a process a percent faster or slower for as long as it lives. Only
 whole workers are independent. So each contributes one value, the median of the logarithms of its rounds.
 
 A few workers show only roughly how far such values scatter, so there is also an expectation: 1 % for the process
@@ -32,7 +32,7 @@ _MEDIAN_DEVIATION_TO_SIGMA, _ERROR_OF_MEDIAN = 1.4826, 1.2533
 # how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
 _PRIOR, _CLIP = 2, 3.0
 
-# of what was timed: a record is read only if they are positive
+# types of record fields: reading fails unless they are positive
 Seconds = Annotated[float, "positive"]
 Count = Annotated[int, "positive"]
 
@@ -61,7 +61,7 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-    processes: int = LEAST_PROCESSES  # that it comes from; of a fitted model the default
+    processes: int = LEAST_PROCESSES  # that it comes from; fitted models leave the default
     has_interval: bool = True  # False for a few rounds of one process: low and high then come from an assumed scatter
 
     @property

@@ -19,7 +19,7 @@ from shared.file_writing import write_atomically
 from shared.problems import Inputs
 
 SCHEMA_VERSION = 6
-STATUSES = ("ok", "wrong", "failed", "limit")
+STATUSES = ("ok", "wrong", "failed", "limit")  # limit: no time, memory, budget or support for it here
 # suffix of the reasons for which a resumed run measures a case again
 NO_ROOM = "the budget had no room for it"
 # the types of JSON, as errors name them; and a list of numbers in JSON
@@ -91,7 +91,7 @@ class Result:
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: list[FirstCall] = field(default_factory=list)  # caches empty, in memory and on disk; one call per process
-    early_seconds: Seconds | None = None  # of a call right after the first, in use while there are no blocks
+    early_seconds: Seconds | None = None  # of the calls right after the first: the provisional time
     # a list for each cold call after which new shapes were tried: seconds on the first, second, ... new shape
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none

@@ -9,7 +9,7 @@ NOTHING = "–"
 
 
 def figures(value: float) -> str:
-    """A positive number with at most three significant figures, two of them after the point."""
+    """A positive number with at most three significant figures, at most two after the point."""
     value = float(f"{value:.3g}")  # rounded first: 9.996 is 10.0
     if value >= 1e5:
         return f"{value:.0e}"
@@ -17,7 +17,7 @@ def figures(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, with three significant figures and a fitting unit."""
+    """Seconds with a fitting unit, and three significant figures below 1000 s."""
     if not seconds:
         return NOTHING
     for factor, unit in ((1e12, "ps"), (1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
@@ -35,7 +35,7 @@ def bytes_text(count: int | None) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """A ratio with three significant figures; near 1, on either side, with three decimals."""
+    """A ratio briefly: three decimals near 1, else at most three significant figures."""
     return f"{value:.3f}" if 0.9 < value < 1.1 else figures(value)
 
 

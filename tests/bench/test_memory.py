@@ -258,5 +258,5 @@ def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: p
     assert (
         run_here(*small, "--memory", "1GiB")
         .err[-1]
-        .endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
+        .endswith("--memory must be below the 921.6 MiB that are free, got 1.00 GiB")
     )

@@ -22,10 +22,10 @@ def exact_pairs(
     pass_name: str = "marginals",
     **parameters: Any,
 ) -> Tensor:
-    """Tell which pairs `fused` computes on a GPU with an exponent per cell, which takes longer, in PyTorch as in JAX.
+    """Tell which pairs `fused` computes on a GPU with an exponent per cell, which takes longer.
 
-    Their results are as accurate as the others. The call takes as long as the pass, so use it on a few batches only.
-    (On a CPU, `shared.kernels.cpp.exact_pairs()` counts such pairs.)
+    They are the same in JAX, and their results as accurate as the others. The call takes as long as the pass, so use it
+    on a few batches only. (On a CPU, `shared.kernels.cpp.exact_pairs()` counts such pairs.)
 
     Args:
         function: an alignment of this package, or functools.partial of one with keywords.

@@ -28,8 +28,8 @@ TRITON_BINDING = "torch_impl.kernels.triton_binding"
 _LENGTHS, _NUMBERS = (torch.int32, torch.int64), {float, int}
 # the parameters of up to this many pairs are cached
 _MOST_PAIRS = 2**14
-# the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
-# that was made in inference mode lacks those of autograd
+# the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those on other devices, have
+# others; one that was made in inference mode lacks those of autograd
 with torch.inference_mode(False):
     _KEYS = _dispatch_keys(torch.empty(0, device="cpu"))
 with torch.inference_mode():

@@ -159,7 +159,7 @@ def _matrices(gaps: Sequence[Tensor], options: int, prefix: str) -> dict[str, Te
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """Make the rows contiguous; rows and pairs may have any stride."""
+    """Make each row contiguous; from row to row and pair to pair there may be any stride."""
     return matrices if matrices.stride(2) == 1 else matrices.contiguous()
 
 

@@ -61,8 +61,8 @@ class Trainer:
             dtype: "float32" or "float64", of weights and alignments.
             compiled: must be False: torch.compile takes longer than the whole training (docs/questions.md).
             data_parallel: whether batches are divided over all processes of torch.distributed's default group. Every
-                process then makes the same calls with the same arguments, gets the results of one process alone,
-                and has the same weights; process 0 alone reads and writes checkpoints.
+                process then makes the same calls with the same arguments, gets the results that a single process
+                would get, and has the same weights; process 0 alone reads and writes checkpoints.
 
         Raises:
             ValueError: dtype or compiled is not as described.

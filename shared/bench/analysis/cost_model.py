@@ -32,7 +32,7 @@ _ODD, _MEDIAN_TO_SIGMA = 2.5, 1.4826
 _DEPENDENT = 1e-6
 # most places where the knee is tried, and how many sizes there must be on either side
 _KNEES, _BESIDE = 5, 2
-# the least share with which a fit starts, and one that counts as 0 in its result
+# in units of `scale` below: the least coefficient at the start of a fit, and one that counts as 0 in its result
 _START, _NEGLIGIBLE = 1e-3, 1e-6
 _LEAST = float(np.finfo(float).tiny)
 

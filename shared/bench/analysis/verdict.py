@@ -88,8 +88,8 @@ class Comparison(NamedTuple):
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
-    """Say in a table cell which of two takes less time, or `instead`, and the factor. ratio: of the second's to the
-    first's time."""
+    """Say in a table cell which of two takes less time, and the factor. ratio: of the second's to the first's time;
+    instead: words in place of the outcome."""
     outcome, few = instead or outcome_text(ratio, names), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
@@ -149,9 +149,9 @@ def compare_in_order(first: Result, second: Result, on_device: bool = False) -> 
     return Comparison((first, second), time_over(second, first, on_device), on_device)
 
 
-def time_over(slower: Result, faster: Result, on_device: bool = False) -> Estimate:
+def time_over(numerator: Result, denominator: Result, on_device: bool = False) -> Estimate:
     """The time of one measured case over that of another."""
-    return time_ratio(_blocks(slower, on_device), _blocks(faster, on_device))
+    return time_ratio(_blocks(numerator, on_device), _blocks(denominator, on_device))
 
 
 def _blocks(result: Result, on_device: bool) -> list[Block]:
@@ -159,7 +159,7 @@ def _blocks(result: Result, on_device: bool) -> list[Block]:
 
 
 def decided_on_device(record: Record, input_name: str) -> bool:
-    """Whether an input's cases are compared by the accelerator's time: it is busy, and every case has that time."""
+    """Whether an input's cases are compared by the accelerator's time: their calls fill it, and all have that time."""
     timed = [result for result in record.results if result.measured and result.case.input == input_name]
     return record.inputs[input_name].by_device_time and bool(timed) and all(result.on_device for result in timed)
 

@@ -86,7 +86,7 @@ def _numbered(text: str, bound: set[str]) -> str:
     """A text with numbers for the names that it or the project binds, anew in each statement."""
     text, numbered = re.sub(r"\b(?:name|arg)='", "id='", text), ""
     local = bound.union(re.findall(r"\bid='(\.?\w+)'(?!, ctx=[LD])", text))
-    chain = r"id='(\w+)', ctx=Load\(\)\)(?:, attr='\w+', ctx=Load\(\)\))+"  # of a library if its first name is
+    chain = r"id='(\w+)', ctx=Load\(\)\)(?:, attr='\w+', ctx=Load\(\)\))+"  # dotted; a library's if its first part is
     text = re.sub(chain, lambda found: found[0] if found[1] in local else found[0].replace("='", ":'"), text)
     for part in re.split(f"(?={_STATEMENT})", text):
         for number, mark in enumerate(dict.fromkeys(re.findall(r"\b(?:id|attr)='\.?\w+'", part))):

@@ -36,7 +36,7 @@ from shared.problems.problem import DATA, UnusableInput
 
 COLD, WARM = "cold", "warm"
 _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frameworks, and how often
-_LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
+_LIMIT = 600.0  # least seconds after which a process is stopped that does not end by itself
 
 
 @dataclass

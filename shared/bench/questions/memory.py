@@ -39,7 +39,7 @@ from shared.problems.problem import DATA, NotMeasurable, UnusableInput
 # The first batch has one cell for so many bytes of the memory: many times what any variant has needed.
 _FIRST_BYTES = 1024
 # Part of the memory that the larger batch shall take: beyond the sizes at which the C library reuses memory that
-# smaller arrays have left, and well within the memory. The search ends near it; no step grows the batch by more.
+# smaller arrays have left, and well within the memory. _NEAR: where the search ends; _MOST_GROWTH: of a step.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
 # over processes: bytes hardly scatter
@@ -157,7 +157,7 @@ def _limit_memory(run: Run, framework: str) -> None:
     most = psutil.virtual_memory().available if is_cpu else of_a_worker * len(run.plan.starts)
     memory = run.settings.memory or min(most // 2, 2**31 if is_cpu else most)
     if memory >= most:
-        raise UnusableInput(f"--memory must be at most the {bytes_text(most)} that are free, got {bytes_text(memory)}")
+        raise UnusableInput(f"--memory must be below the {bytes_text(most)} that are free, got {bytes_text(memory)}")
     run.memory_share = MEMORY_SHARE * memory / most  # counts for accelerators only
     run.stop()
     run.progress.say(f"memory of a process: {bytes_text(memory)}; --memory SIZE changes that")

@@ -68,14 +68,14 @@ class ChangingShapes(AxisQuestion):
         "Compilation included, from empty caches. The faster framework, by what factor, and the 95% interval over "
         "fresh processes. ~: extrapolated from the batches that were measured. n in m: n in the m batches measured.",
         "multiples of 16, of 64, 4 shapes: rows and columns padded up to the next one, or to the next of four that are "
-        "known beforehand; dynamic: torch.compile's default, which makes sizes that change variables; eager: without "
+        "known beforehand; dynamic: torch.compile's default, which turns changing sizes into variables; eager: without "
         "torch.compile, but the scan operator traces and compiles its step for each shape.",
     )
     only_alignments, only_random, default_input = True, True, "random"
     only_passes, which_passes = ("score", "marginals"), slice(-1, None)
     details = Streams
     labels: Mapping[str, WorkerStart] = dict.fromkeys(STRATEGIES, WorkerStart())
-    default_budget = 540.0  # with what is begun when it is spent, ten minutes
+    default_budget = 540.0  # ten minutes, with what is still running when it is spent
     times_rounds = False
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:

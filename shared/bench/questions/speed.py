@@ -34,7 +34,7 @@ from shared.variants import SAME_CODE, WRITTEN_FIRST
 _TITLE, _ROW_HEADER = "Which framework is faster", "how it is written"
 _BUSY = " (measured beside another program: see the warning)"
 _TRAINING = "marginals"  # the pass that most users need: it stands first
-_FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
+_COST_COLUMNS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 
 
@@ -144,7 +144,7 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
         (names[row], *_first_call_cells(by_pass[last]), _compiled(by_pass.values()), _code_lines(record, row))
         for row, by_pass in by_row.items()
     ]
-    headers = (_ROW_HEADER, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
+    headers = (_ROW_HEADER, *_COST_COLUMNS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
         "In total, from call N: faster for N or more calls of a shape, first call included, but not the start of the "
         "compiler; up to call N: faster for at most N calls, not known beyond. "

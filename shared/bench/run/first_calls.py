@@ -14,9 +14,9 @@ from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
-# parts of the budget after which only essential first calls begin (if rounds follow), and slow cases get no new shapes
+# parts of the budget after which only essential first calls begin (if rounds follow), and long ones get no new shapes
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
-_NEW_SHAPES_SECONDS = 1.0  # for the new shapes of each case; a case whose first call takes longer is slow
+_NEW_SHAPES_SECONDS = 1.0  # for the new shapes of each case; a first call that takes longer is long
 _SAMPLES = 3  # processes that sample a cheap first call, even beyond their share of the time
 _INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
@@ -46,10 +46,10 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 
 
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
-    """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
+    """First calls with empty caches in these workers too, as far as the time goes.
 
-    Where new shapes are asked for, cheap ones with few samples go first; then those of the last pass, which
-    the table of costs is about. most: seconds for cheap ones with few samples.
+    First those of the last pass, which the table of costs is about, then the cheapest. Where new shapes are asked for,
+    cheap ones with few samples precede all. most: seconds for these.
     """
     start = time.monotonic()
     costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}

@@ -30,7 +30,7 @@ enum {
   ALIGNMENT_AFFINE = 2,      /* smith_waterman_affine: gap_open, gap_extend, temperature */
   ALIGNMENT_GLOBAL = 3,      /* needleman_wunsch: gap, temperature */
   ALIGNMENT_FREE_GAP = 4,    /* free_gap: temperature; a library of ALIGNMENT_GLOBAL has it */
-  ALIGNMENT_SOFT_DTW = 5,    /* soft_dtw: temperature. The matrix holds costs: similarities are minus these, scores too */
+  ALIGNMENT_SOFT_DTW = 5,    /* soft_dtw: temperature. The matrix holds costs, minus similarities; scores are costs */
   ALIGNMENT_GLOBAL_AFFINE = 6, /* needleman_wunsch_affine: gap_open, gap_extend, temperature */
   ALIGNMENT_KINDS
 };
@@ -54,8 +54,8 @@ enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
    row, or column, cost nothing */
 enum { ALIGNMENT_BY_AXIS = 32, ALIGNMENT_FREE_ROWS = 64, ALIGNMENT_FREE_COLS = 128 };
 
-/* the elements of a vector: different pairs, or rows of one pair; CHOOSE: block exponents where they hold, with columns of
-   one row, else the faster of these */
+/* layout, the elements of a vector: different pairs, or rows of one pair; CHOOSE: with block exponents, where they hold,
+   columns of one row, else the faster of the two */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
 enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
@@ -105,9 +105,9 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
    pairs x rows x cols, 1 where it has a match, else 0. The temperature among the parameters is not looked at. Ties are
    broken from the end backwards: the first end, row by row; in each cell first a start, then the diagonal, the left,
    the cell above; of the states A, R and D the first. Without an alignment the score is 0, of a global pair -inf, of
-   ALIGNMENT_SOFT_DTW inf. Nothing matches then, nor where the score is NaN. While it works, a cell takes 2 bits, with
-   an affine gap 6, or 7 without ALIGNMENT_RESTRICT_TURNS or with gaps that are free along rows; vectors of fewer than 8
-   lanes take as much as those of 8. */
+   ALIGNMENT_SOFT_DTW inf (0 if a length is 0). Nothing matches then, nor where the score is NaN. While it works, a cell
+   takes 2 bits, with an affine gap 6, or 7 without ALIGNMENT_RESTRICT_TURNS or with gaps that are free along rows;
+   vectors of fewer than 8 lanes take as much as those of 8. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
 /* How many pairs this library has computed with an exponent per cell in calls that could use block exponents (only

@@ -33,7 +33,7 @@ struct LanesOfSweep {
   Mask row, may_end;  // the row's number, and whether it exists and an alignment may end in it
 };
 
-constexpr int ROW_VECTORS = 2;  // of a sweep with rows in the lanes, where there are as many rows
+constexpr int ROW_VECTORS = 2;  // of a sweep with rows in the lanes, if more than LANES rows are left
 
 /* What a sweep reads and writes. */
 template <class Cell, int W>

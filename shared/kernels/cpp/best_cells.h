@@ -25,8 +25,8 @@ struct Place {
   int64_t row, col;
 };
 
-/* One state: LocalLinear or GlobalLinear. Bit 0: a match. Bit 1: of a match, that it is a start; else, that the gap
-   comes from the left. */
+/* One state: LocalLinear or GlobalLinear. Bit 0: a match. Bit 1: of a local match, that it is a start; of a gap, that
+   it comes from the left. */
 template <class Kind, bool restricted>
 struct BestCells {
   static constexpr int states = 1;  // that neighbours need; the first is what a match continues

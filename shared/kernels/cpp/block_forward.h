@@ -93,7 +93,7 @@ class ForwardStrip {
   const PairWeights<Kind> &weights;
   const Strip &strip;
   Columns *columns;
-  const Border *left;   // null: nothing is outside
+  const Border *left;   // null: nothing is outside, but for the corner of soft_dtw
   const Border *right;  // null: not needed
   StripEnds &ends;
   int allowed_rows = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
@@ -192,7 +192,7 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
-          // the step from a column before with a unit that makes the number, or a start, 2^LEVEL
+          // the step, if the column before had the unit in which the number, or a start, is 2^LEVEL
           const Vec number_or_start = Kind::local ? max_of(number, one) : number;
           Mask counts = lane_numbers() < splat_int(count);
           if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing
@@ -248,7 +248,7 @@ class ForwardStrip {
         }
         before = above;
         // matched: the match times what it continues (End::anywhere: with the start); begun: that with the start. w and
-        // the step are multiplied first: the step alone may round to 0 what, times a large w, is an end that counts
+        // the step are multiplied first: step * diagonal may round to 0 and yet, times a large w, be an end that counts
         const Vec w_step = w * c.step, continued = fma(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
         constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;

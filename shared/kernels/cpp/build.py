@@ -2,7 +2,7 @@
 
 A library's file name holds a hash of what it was made from (sources, flags, CPU), and one of the compiler. It gets this
 name only when it is complete, by renaming, so a build that was killed leaves nothing that could be mistaken for a
-result. Where there is no compiler, as in a container image that was built with one, that of any compiler is taken.
+result. Where there is no compiler, as in a container whose image was built with one, a library made by any is taken.
 Processes that need the same library at the same time wait for one of them by a file lock. A library that cannot be
 loaded is compiled again.
 """
@@ -309,7 +309,7 @@ def _announced(folder: Path) -> Iterator[None]:
 
 def _unfinished(target: Target) -> str:
     """The beginning of the name of the folder in which a target is being compiled."""
-    return f".building-{target.name}."  # the names of other targets go on with "-"
+    return f".building-{target.name}."  # the dot: longer names of targets go on with "-"
 
 
 def _write(target: Target, path: Path, compiler: tuple[str, ...], arguments: tuple[str, ...]) -> None:

@@ -148,11 +148,12 @@ def why_absent() -> str | None:
     if _failures:
         return next(iter(_failures.values()))
     reason = why_no_compiler()
-    return None if reason and any(cache_folder().glob("alignment-*.so")) else reason  # cached ones need none
+    # a cached library needs no compiler
+    return None if reason and any(cache_folder().glob("alignment-*.so")) else reason
 
 
 def why_unusable() -> str | None:
-    """Return why_absent's result, once after a quick try of the compiler if no library of gaps as numbers is cached."""
+    """Return why_absent's result; first try the compiler, once, unless a library for gaps as numbers is cached."""
     reason = why_absent()
     if reason or _loaded:
         return reason

@@ -64,7 +64,7 @@ struct LocalLinear {
 };
 
 /* A ends in a match, R in a gap along the row, D in a gap along the column; turn_right
-   costs what turn does, or is forbidden. A local
+   costs what turn does (by axis, along the row), or is forbidden. A local
    alignment also starts in any cell. */
 template <bool is_local>
 struct Affine {

@@ -174,7 +174,7 @@ struct Origins<true> {
   }
 };
 
-/* The least and the largest origin of a strip's vectors, and 0. */
+/* The range of the origins of a strip's vectors and of 0. */
 struct OriginRange {
   Vec least = splat(0), most = splat(0);
   INLINE void add(Vec origin) { least = min_of(least, origin), most = max_of(most, origin); }

@@ -26,7 +26,7 @@ struct LaneGap {
   Real *d_costs[LANES];  // or their tangents
 };
 
-/* The pair of each lane, as the caller has it. Lanes without a pair have no rows. */
+/* The pair of each lane: the caller's matrices, and constants. Lanes without a pair have no rows. */
 struct Lanes {
   const Real *similarity[LANES], *t_similarity[LANES];
   Real *d_similarity[LANES];  // or its tangent
@@ -38,7 +38,7 @@ struct Lanes {
   Vec gap_whole[PARAMETERS_PER_GAP], gap_part[PARAMETERS_PER_GAP];  // its exponent and log2(fraction)
   bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
-  Cost turn[POSITIONS ? 2 : 0];  // what turn and turn_right cost: open or extend, or if forbidden none
+  Cost turn[POSITIONS ? 2 : 0];  // which gap turn and turn_right cost; none where forbidden (solve.h: weight 0)
 };
 
 /* How many vectors are staged for a step, that is gathered in the order of the steps: similarity, gaps by position. */
@@ -155,13 +155,13 @@ struct Piece {
   }
 };
 
-/* Numbers of steps, counted from the first of a block, clamped to 0 … LANES. */
+/* Step numbers relative to the first of LANES steps, clamped to 0 … LANES. */
 INLINE Mask in_block(Mask step) {
   step = step > 0 ? step : Mask{};
   return step < LANES ? step : splat_int(LANES);
 }
 
-/* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
+/* Reads the steps of a sweep from the lanes' matrices, of `size` elements each: 0 where a lane has no cell.
    row[l] + step is the address; `to` has `stride` vectors for each step. */
 template <int stride, class Clean>
 INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real *const (&row)[LANES],
@@ -326,7 +326,7 @@ INLINE void set_gaps(const Lanes &lanes, const Vec *staged, const Vec *t_staged,
   });
 }
 
-/* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states. */
+/* How many numbers a row that is carried from sweep to sweep has for each state of a column. */
 template <Pass pass>
 constexpr int NUMBERS = pass == Pass::gradients || pass == Pass::tangents ? 3 : 2;
 
@@ -492,7 +492,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   sums.entropy = end_entropy;
   const bool counts_border = !Kind::local && !IS_COST<Kind> && !lanes.is_free[COLS];
   const Mask last_row = AXES && lanes.is_free[ROWS] ? in_last_row(lanes, row_numbers) : Mask{};
-  // gaps along the column to the left, where v has the gradients of its states
+  // adds gaps down the column left of the matrix; v: the gradients with respect to the states there
   auto add_border = [&](const Flows<Kind> &v, Mask on_border) {
     const Flow &own = v.of[gap_state<Kind>(COLS)];
     const Flow arrived{on_border ? own.v : splat(0), tangents && on_border ? own.t : splat(0)};

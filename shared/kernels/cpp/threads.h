@@ -11,7 +11,7 @@ using Parallel = void (*)(void (*function)(void *), void *argument, unsigned thr
 
 void run_with_helpers(Parallel openmp, int64_t count, void (*run)(const void *), const void *given);
 
-/* Runs the work in this thread and up to `count` others, of OpenMP if it is given and not avoided; returns when all
+/* Runs the work in up to `count` + 1 threads, of OpenMP if it is given and not avoided; returns when all
    are done. Each run takes what is left to do, so the number of threads changes only the time. */
 template <class Work>
 void run_with_helpers(Parallel openmp, int64_t count, const Work &work) {

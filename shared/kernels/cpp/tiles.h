@@ -261,7 +261,8 @@ class Tiles {
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!weights_.turn_right_is_allowed) {
-        // bits of the gaps that may follow a weight rounded to 0, over all cells; what follows them also counts without it
+        // bits of the gaps that may follow a weight rounded to 0, over all cells; what follows these gaps is an alignment of
+        // its own in the total
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
