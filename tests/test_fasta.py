@@ -128,6 +128,7 @@ BAD_CONTENTS = {
     "a cut gzip file": (gzip.compress(b">a\nAC\n")[:-4], "expected a whole gzip file, got: Compressed file ended"),
     "terminal codes in a name": (b">a\x1b[31m\nAC\n>b\nAC\n", "expected text, got the control character '\\x1b'"),
     "text before the first record": (b"\n; note\n>a\nAC\n>b\nAC\n", "expected '>' and a name first, got '; note'"),
+    "a long line before": (b"A" * 10_000, f"expected '>' and a name first, got '{'A' * 59}…'"),
     "one record": (b">a\nAC\n", "expected at least 2 records, got only 'a'"),
     "a stop alone": (b">a\n*\n>b\nAC\n", "record 1 'a': expected at least one letter, got none"),
     "a gap on the second line": (b">a x\nACD\nEF-\n>b\nAC\n", f"record 1 'a': {LETTERS_GOT} '-' at position 6"),
@@ -136,15 +137,20 @@ BAD_CONTENTS = {
         f"record 1 'a': {LETTERS_GOT} '-' at positions 1, 2, 3, 4 and 4 more, '0' at position 9, "
         "'1' at position 10, '2' at position 11 and 2 other letters",
     ),
+    "two faults": (b">\nA1\n>b\nAC\n", f"record 1 '': expected a name after '>', got none; {LETTERS_GOT} '1'"),
+    "a tab": (b">a\nAC\n>b\nACD\tE\n", f"record 2 'b': {LETTERS_GOT} '\\t' at position 4"),
     "a line separator": (">a\nA\u2028C\n>b\nA\n".encode(), f"record 1 'a': {LETTERS_GOT} '\\u2028' at position 2"),
+    "a quote in a name": (b">a'b\nA1\n>b\nAC\n", f"record 1 \"a'b\": {LETTERS_GOT} '1' at position 2"),
 }
 
 GOOD_CONTENTS = {
     "plain": b">a\nACD\n>b\nEF\n",
     "Windows line ends": b">a\r\nACD\r\n>b\r\nEF\r\n",
+    "old Macintosh line ends": b">a\rACD\r>b\rEF\r",
     "lower case": b">a\nacD\n>b\nef\n",
     "wrapped, without a last line end": b">a\nA\nC\nD\n>b\nE\nF",
     "blank lines": b"\n\n>a\n\nAC\n \nD\n\n>b\nEF\n\n",
+    "blanks around lines": b" >a \n  ACD\t\n>b\n EF \n",
     "descriptions": b">a first of two\nACD\n>b\tthe > second\nEF\n",
     "merged names of NCBI": b">a\x01c [x]\nACD\n>b [x]\x01d\x01e\nEF\n",
     "descriptions that are not UTF-8": b">a M\xfcller \x96\nACD\n>b\nEF\n",
@@ -211,6 +217,12 @@ def test_one_final_stop_is_left_out_and_others_are_letters(tmp_path, written, le
     path = tmp_path / "stop.fasta"
     path.write_text(f">a\n{written}\n>b\nEF\n")
     assert read_fasta(path) == [Record("a", letters, final_stop), Record("b", "EF", False)]
+
+
+def test_names_may_repeat_all_letters_count_and_a_line_may_be_long(tmp_path: Path) -> None:
+    path, letters = tmp_path / "file.fasta", "abcdefghijklmnopqrstuvwxyz" * 80_000
+    path.write_text(f">a one\n{letters}\n>a two\nDE\n>é|>;*' three\nFG\n", encoding="utf-8")
+    assert read_fasta(path) == [Record("a", letters.upper()), Record("a", "DE"), Record("é|>;*'", "FG")]
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

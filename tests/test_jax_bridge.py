@@ -207,7 +207,8 @@ class Model(torch.nn.Module):
         return SQUARE(x)
 
 
-BY_FUNC, TRACED = "cannot be transformed by torch.func; apply JAX's", "cannot be traced or exported by PyTorch"
+BY_FUNC = "cannot be transformed by torch.func; apply JAX's transform"
+TRACED = "cannot be traced or exported by PyTorch"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ BY_FUNC, TRACED = "cannot be transformed by torch.func; apply JAX's", "cannot be
         (torch.func.grad(lambda x: SQUARE(x).sum()), BY_FUNC),
         (torch.func.vmap(SQUARE), BY_FUNC),
         (lambda x: torch.func.jvp(SQUARE, (x,), (x,)), BY_FUNC),
-        (forward_mode, "has no forward mode in PyTorch; apply JAX's"),
+        (forward_mode, "has no forward mode in PyTorch; apply JAX's transform"),
         (lambda x: torch.jit.trace(SQUARE, (x,)), TRACED),
         (lambda x: torch.export.export(Model(), (x,)), TRACED),
     ],

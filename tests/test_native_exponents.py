@@ -15,16 +15,7 @@ import pytest
 from frameworks import DTYPES
 from gaps_by_position import CASES as EVERY_BY_POSITION
 from gaps_by_position import TURNS
-from native_calls import (
-    EVERY,
-    FINENESS,
-    IN_BLOCKS,
-    KINDS,
-    ROWS,
-    Given,
-    assert_as_with_cell_exponents,
-    assert_same_bits,
-)
+from native_calls import EVERY, FINENESS, IN_BLOCKS, KINDS, ROWS, Given, assert_as_with_cell_exponents, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp

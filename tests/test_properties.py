@@ -81,8 +81,7 @@ def test_pairs_without_alignment_have_one_score_and_no_derivatives(framework: st
 
 
 @pytest.mark.parametrize(
-    ("framework", "variant"),
-    [*itertools.product(FRAMEWORKS, BY_HAND), ("torch", "diagonal_loop"), ("jax", "vmap")],
+    ("framework", "variant"), [*itertools.product(FRAMEWORKS, BY_HAND), ("torch", "diagonal_loop"), ("jax", "vmap")]
 )
 @pytest.mark.parametrize("names", [("gap_open", "gap_extend"), axes_of("gap_open", "gap_extend")], ids=len)
 def test_an_affine_gap_may_be_forbidden_where_it_opens_or_where_it_extends(framework, variant, names):

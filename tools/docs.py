@@ -215,7 +215,7 @@ def _by_size(records: Sequence[Record]) -> Iterator[str]:
             for row, words in HOW_WRITTEN.items():
                 text = statements.get(f"{_GRADIENT}, {row}", "")
                 if all(name in text for name in FRAMEWORKS.values()):
-                    yield f"{words}: {text.partition(' (evaluated')[0]}"
+                    yield f"{words}: {text.rpartition(' (')[0]}"
 
 
 KINDS: dict[str, Callable[[Path], str]] = {

@@ -117,6 +117,12 @@ def test_bad_arguments_and_bad_input_are_refused_in_one_line(
     assert sorted(folder.iterdir()) == before
 
 
+def test_a_home_folder_that_is_not_known_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # no such user
+    assert_refused(run_here("--json=~"), "argument --json: expected the name of a file, got '~'")
+
+
 @pytest.mark.parametrize("arguments", [(), ("--input", "mine.fasta"), ("learning",)])
 def test_sequences_are_refused_in_one_line_where_biopython_is_missing(
     no_biopython: None, folder: Path, arguments: tuple[str, ...]

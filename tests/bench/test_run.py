@@ -22,19 +22,11 @@ from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import NO_ROOM, FirstCall, Record, Repeat, Result
-from shared.bench.run import context, first_calls, fresh_processes, progress, timed_calls
+from shared.bench.run import context, first_calls, fresh_processes, progress, schedule, timed_calls
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.fresh_processes import Group, groups_of, measure_in_processes, time_in_processes
 from shared.bench.run.progress import Progress
-from shared.bench.run.schedule import (
-    BLOCK_SECONDS,
-    MOST_CALLS,
-    block_of,
-    is_precise,
-    is_settled,
-    order,
-    rounds_that_fit,
-)
+from shared.bench.run.schedule import block_of, is_precise, is_settled, order, rounds_that_fit
 from shared.bench.run.timed_calls import _next_cases
 from shared.bench.run.worker_handle import Reply, Unavailable
 
@@ -103,9 +95,9 @@ def test_every_round_has_every_case_once_with_frameworks_side_by_side_and_the_ne
 def test_a_block_has_as_many_calls_as_there_is_time_for(seconds: float):
     block = block_of(seconds, quick=False)
     calls = block.calls
-    assert 1 <= calls <= MOST_CALLS == block_of(0.0, quick=False).calls
-    assert calls == 1 or calls * seconds <= BLOCK_SECONDS * (1 + 1e-9)
-    assert calls == MOST_CALLS or (calls + 1) * seconds > BLOCK_SECONDS * (1 - 1e-9)
+    assert 1 <= calls <= schedule.MOST_CALLS == block_of(0.0, quick=False).calls
+    assert calls == 1 or calls * seconds <= schedule.BLOCK_SECONDS * (1 + 1e-9)
+    assert calls == schedule.MOST_CALLS or (calls + 1) * seconds > schedule.BLOCK_SECONDS * (1 - 1e-9)
     assert block.seconds == seconds or seconds < 0.1  # slow calls have no untimed ones before them
     assert (block.rounds, block_of(seconds, quick=True).rounds) == ((5, 2) if seconds > 0.05 else (7, 7))
 

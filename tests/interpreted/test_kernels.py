@@ -87,8 +87,7 @@ def test_first_and_second_derivatives_are_right(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("call", "gaps"),
-    [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5]), (GLOBAL_AFFINE, [-4.0, -1.0])],
+    ("call", "gaps"), [(LOCAL, [-1.0]), (AFFINE, [-4.0, -1.0]), (GLOBAL, [-1.5]), (GLOBAL_AFFINE, [-4.0, -1.0])]
 )
 def test_tangents_keep_their_digits(call: Any, gaps: list[float], monkeypatch: pytest.MonkeyPatch):
     # the direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others
