@@ -73,7 +73,7 @@ def gradients(
     return (scores, batch.unskew(marginals)), valid & finite
 
 
-def where_they_hold(results: Arrays, valid: Array, otherwise: Callable[[], Arrays]) -> Arrays:
+def replace_invalid(results: Arrays, valid: Array, otherwise: Callable[[], Arrays]) -> Arrays:
     """The results, and for the other pairs those of `otherwise`, which is called only if there are any."""
 
     def replaced() -> Arrays:

@@ -299,7 +299,7 @@ class Wavefront:
             if not self.in_blocks:
                 return in_logarithms()
             scores, valid = block_exponent.scores(self.recurrence, s, lengths, self._by_name(parameters))
-            return block_exponent.where_they_hold((scores,), valid, in_logarithms)
+            return block_exponent.replace_invalid((scores,), valid, in_logarithms)
 
         # without derivatives only half as many arrays compete for the cache
         table_bytes = TABLE_BYTES if self.in_blocks else 2 * TABLE_BYTES
@@ -320,7 +320,7 @@ class Wavefront:
                 return in_logarithms()
             results, valid = block_exponent.gradients(self.recurrence, s, lengths, self._by_name(parameters))
             nothing = tuple(jnp.zeros_like(value) for value in parameters)
-            return block_exponent.where_they_hold((*results, *nothing), valid, in_logarithms)
+            return block_exponent.replace_invalid((*results, *nothing), valid, in_logarithms)
 
         results = [number_per_pair(s), *map(jax.typeof, (s, *parameters))]
         scores, d_similarity, *rest = of_any_batch(function, results, s, lengths, *parameters)

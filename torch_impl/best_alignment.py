@@ -25,9 +25,9 @@ def best_alignment(
     """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
 
     Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
-    up to 2^24. Ties are broken in a fixed order, from the end backwards: the first end, row by
-    row; in each cell first a start, then the diagonal, the left, the cell above; with an affine gap first a match,
-    then a gap along the row, then one along the column.
+    up to 2^24. Ties are broken in a fixed order, from the end backwards: the first end, row by row; in each cell first
+    a start, then the diagonal, the left, the cell above; with an affine gap first a match, then a gap along the row,
+    then one along the column.
 
     Args:
         function: an alignment of this package, such as smith_waterman, or functools.partial of one with keywords.

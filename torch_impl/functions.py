@@ -159,8 +159,8 @@ def needleman_wunsch(
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap: added for every gap position, so normally negative; a number or a tensor of shape () or (batch,). Or one of
             similarity's shape (by position): element (i, j) is added for a gap step into cell (i, j), on either axis;
-            gaps along the border then cost nothing. Or a tuple of two, neither by position: what gaps along
-            a row cost, and along a column.
+            gaps along the border then cost nothing. Or a tuple of two, neither by position: what gaps along a row cost,
+            and along a column.
         temperature: > 0, in the units of similarity; a number or a tensor of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
             either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only

@@ -40,7 +40,7 @@ template <class Cell, int W>
 struct BestSweep {
   LanesOfSweep lanes[W];
   InSteps similarity[W], open[W][2], extend[W][2];  // the gaps along the row, and along the column
-  Vec turn_right_cost[W];      // what is added to a turn into a gap along the row
+  Vec turn_right_cost[W];  // what is added to a turn into a gap along the row
   Vec outside[W][4];     // the states left of the matrix
   Int cols, steps, all_first, all_last;  // every lane with a row has a cell where all_first <= step < all_last
   bool turn_is_open, is_free[2];
@@ -98,7 +98,8 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
       Vec ending = Cells::step(sweep.similarity[w][t], costs, diagonal[w], left[w], up[w], out, bits);
       if constexpr (edge) {  // lanes that have not begun are outside, and beyond their last cell nothing ends
         const Mask begun = lanes.first <= splat_int(t), inside = begun & (lanes.last > splat_int(t));
-        Vec *const states_out = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
+        // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
+        Vec *const states_out = out;
         unrolled<states>([&](auto k) { states_out[k] = begun ? states_out[k] : sweep.outside[w][k]; });
         ending = inside ? ending : splat(NEVER);
       }

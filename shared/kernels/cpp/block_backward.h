@@ -24,8 +24,9 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
   Power share;                   // 2^(both units - the total's)
-  Vec forward_origin;               // of the forward sweep
-  Vec total_less_origins, total_less_forward_origin;  // the total's tangent minus both origins; minus forward_origin only
+  Vec forward_origin;
+  // the total's tangent minus both origins, and minus forward_origin only
+  Vec total_less_origins, total_less_forward_origin;
 };
 
 /* Sums over a strip for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
