@@ -1,6 +1,5 @@
 """Time the same kernels in JAX and in PyTorch, each checked first. Parse, run, print: see shared/bench."""
 
-import codecs
 import contextlib
 import io
 import itertools
@@ -10,7 +9,6 @@ import runpy
 import shlex
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -27,18 +25,16 @@ except ModuleNotFoundError as error:
     sys.exit(f"compare.py: error: {namespace['explained'](error, 'compare', 'compare')}")
 
 from shared.backends import is_file
-from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import QUICK_SECONDS, Request, flag, parse
 from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.growth import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_table, console_text, in_ascii, wrapped
+from shared.bench.report.console import console_table, console_text, wrapped
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
-from shared.bench.run.context import CannotMeasure, Run
-from shared.bench.run.plan import Plan
+from shared.bench.run.context import CannotMeasure
 from shared.bench.run.progress import Progress, print_error
 from shared.bench.run.protocol import measure
 from shared.bench.units import minutes_text
@@ -62,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 request.json.mkdir(exist_ok=True)
         check_outputs(request.outputs, read, request.force)
         if request.list:
-            return _list(settings[0])
+            return _list()
         if request.against:
             (old, _), (new, _) = map(read_record, request.against)
             changes = compare_runs(old, new)
@@ -176,8 +172,8 @@ def _fail(text: str) -> int:
     return 2
 
 
-def _list(settings: Settings) -> int:
-    """Print the questions, problems and variants, and what each framework lacks of them."""
+def _list() -> int:
+    """Print the questions, problems, passes and variants."""
     for question in QUESTIONS.values():
         print(f"{question.name}: {question.asks}")
     problems = [*PROBLEMS.values(), problem_of(ANY_FILE)]
@@ -189,34 +185,14 @@ def _list(settings: Settings) -> int:
         print(f"passes, then variants, of {', '.join(problem.name for problem in alike)}:")
         for name, text in (*alike[0].passes.items(), *ladder):
             print(f"  {name:<15} {text}")
-    with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-        plan, record = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
-        run = Run(plan, record, Progress(lambda _: None), lambda: None, Path(folder))
-        try:
-            workers, missing = run.start_frameworks()
-        finally:
-            run.stop()
-    for name, worker in workers.items():
-        auto = next(able.auto for able in worker.abilities.values() if able.auto)
-        print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}")
-        lacks: dict[str, list[str]] = {}  # a line -> the problems it holds for
-        for problem, able in worker.abilities.items():
-            for lack, reasons in (("no", able.absent), ("no hvp of", able.first_order)):
-                for variant in filter(reasons.get, problem_of(problem).variant_names):
-                    lacks.setdefault(f"{lack} {variant}: {reasons[variant]}", []).append(problem)
-        for line, names in lacks.items():
-            print(f"  {', '.join(names)}: {line}")
-    for reason in missing.values():
-        print(reason)
     return 0
 
 
 def run() -> None:
     """Run the command line as a program, and exit."""
-    codecs.register_error("in-ascii", in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="in-ascii")  # or what was measured would be lost where the output is not UTF-8
+            stream.reconfigure(errors="replace")  # or what was measured would be lost where the output is not UTF-8
     # kill and a closed terminal end like Ctrl-C: workers stopped, what is finished written and printed
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it

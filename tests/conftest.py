@@ -24,6 +24,8 @@ collect_ignore += ["launches", "sharded"]
 
 # or PyTorch's compiler begins with programs that try the CPU's vectors: seconds in each empty cache
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+# nor collects garbage after each function that it compiles
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 # tracing and compiling make many objects that live on: Python's usual collections of garbage take a tenth of the time
 gc.set_threshold(50_000, 20, 20)
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 LIMIT = 300  # seconds, more than they take on a busy machine
 
@@ -40,9 +42,10 @@ def run_together(commands: Sequence[Sequence[str]], folder: Path, limit: float =
     return said
 
 
-def run_tests(name: str, folder: Path, *options: str, **variables: str) -> None:
-    """Run the tests in a folder of this one, of which none may be skipped, in a process of its own."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(TESTS / name)]
+def run_tests(name: str, folder: Path, config: pytest.Config, *options: str, **variables: str) -> None:
+    """Run the tests of this tier in a folder of this one, of which none may be skipped, in a process of its own."""
+    tier = config.getoption("markexpr")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, *options, str(TESTS / name)]
     variables |= {"JAX_PLATFORMS": "cpu", "TMPDIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
     (said,) = run_together([command], folder, 900, **variables)
     assert " passed" in said and "skipped" not in said

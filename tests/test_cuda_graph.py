@@ -65,7 +65,9 @@ def stand_in(monkeypatch):
     monkeypatch.setattr(cuda_graph, "Graph", Graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    gc.freeze()  # a graph is made after garbage is collected: spare the collector the objects that exist already
     yield
+    gc.unfreeze()
     cuda_graph.forget()
 
 

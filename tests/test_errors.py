@@ -234,7 +234,7 @@ TEMPERATURES = np.array([1.0, 2.0, 0.0, -1.0, 0.5], dtype=np.float32)
 
 def traced_by(framework: str, function: Callable[..., Any], mapped: bool = False) -> Callable[..., Any]:
     if mapped:
-        return {"jax": jax.vmap, "torch": torch.func.vmap}[framework](function)
+        return jax.jit(jax.vmap(function)) if framework == "jax" else torch.func.vmap(function)
     torch._dynamo.reset()
     return jax.jit(function) if framework == "jax" else torch.compile(function, backend="eager", fullgraph=True)
 

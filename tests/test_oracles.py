@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from Bio.Align import PairwiseAligner, substitution_matrices
 from enumeration import GLOBAL, PRICES, best_matches, number_of_alignments
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, axes_of, packed, run
+from frameworks import PROBLEMS, Inputs, Result, axes_of, packed, run
 from test_best_alignment import TORCH_AND_A_CASE_OF_JAX, best
 
 from shared import reference
@@ -146,13 +146,16 @@ def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, An
     return np.array([math.log(max(number, 1)) for number in numbers])
 
 
-@pytest.mark.parametrize("pairs", ["globins", "random"])
 @pytest.mark.parametrize(
-    ("framework", "problem", "options", "gaps"),
+    ("framework", "pairs", "problem", "options", "gaps"),
     [
-        pytest.param(framework, *case, gaps, marks=[pytest.mark.slow] * (framework == "jax" and number + which > 0))
-        for framework, (which, case) in product(FRAMEWORKS, enumerate(EXACT_CASES))
-        for number, gaps in enumerate(WHOLE_GAPS[case[0]])
+        pytest.param("jax", "globins", problem, PROBLEMS[problem].options[0], gaps, marks=[pytest.mark.slow] * bool(at))
+        for at, (problem, (gaps, *_)) in enumerate(WHOLE_GAPS.items())  # its machine code is PyTorch's
+    ]
+    + [
+        ("torch", pairs, *case, gaps)
+        for pairs, case in product(["globins", "random"], EXACT_CASES)
+        for gaps in WHOLE_GAPS[case[0]]
     ],
     ids=str,
 )

@@ -88,13 +88,17 @@ def rungs() -> Iterator[tuple[Case, bool]]:
         for number, ((name, described), size) in enumerate(zip(PROBLEMS.items(), sizes, strict=True)):
             if which in TRACED and (turn + number) % 2:
                 continue
+            # three states are shown by needleman_wunsch_affine, and this alignment below, by position
+            if name == problem and (which == ("torch", "vmap") or (which[0] == "jax" and which not in CHEAP)):
+                continue
             chosen = described.options[(turn + number) % len(described.options)]
             is_slow = which not in CHEAP and number != turn % 4
             yield (*which, name, chosen, (), size, DTYPES[(turn + number) % 2]), is_slow
         yield (*which, problem, options, names, (3, 4), "float64"), which not in CHEAP
-        yield (*which, *BY_AXIS[turn], (3, 4), "float64"), which not in CHEAP
+        if which[1] != "batch_loop":  # whose free end gaps are by axis
+            yield (*which, *BY_AXIS[turn], (3, 4), "float64"), which not in CHEAP
         if which in (*CHEAP, ("jax", "scan_select")):
-            for case in TURNS:
+            for case in TURNS if which in CHEAP else TURNS[1:2]:
                 yield (*which, *case, (4, 3), "float64"), which not in CHEAP
 
 
@@ -117,6 +121,8 @@ def by_hand() -> Iterator[tuple[Case, bool]]:
                     is_slow = which[1] == "fused" and (is_slow or (case in BY_POSITION and dtype == "float32"))
                     yield (*which, *case, AWKWARD_SIZES[3 + (number + turn) % 4], dtype), is_slow
         for number, case in enumerate(BY_AXIS):
+            if which == ("jax", "wavefront") and number % 3 and case[0] in (name for name, *_ in BY_AXIS[:number]):
+                continue
             is_slow = case not in QUICK_BY_AXIS or which == ("jax", "wavefront")
             yield (*which, *case, ((1, 7), (7, 1), (5, 8))[number % 3], "float64"), is_slow
         for size, case in itertools.product(AWKWARD_SIZES[:3], (numbers[0], BY_POSITION[-1])):
@@ -159,7 +165,7 @@ def test_a_ragged_batch_equals_the_reference(framework, variant, problem, option
         pytest.param("jax", "wavefront", "smith_waterman", {"end": "any"}, (), marks=pytest.mark.slow),
         ("jax", "vmap", *TURNS[2]),
         pytest.param("torch", "batch_loop", "smith_waterman", {"end": "any"}, (), marks=pytest.mark.slow),
-        pytest.param("torch", "vmap", *TURNS[2], marks=pytest.mark.slow),
+        pytest.param("torch", "vmap", *TURNS[0], marks=pytest.mark.slow),
         pytest.param("jax", "wavefront", *TURNS[2], marks=pytest.mark.slow),
     ],
     ids=str,

@@ -7,7 +7,6 @@ import pytest
 from side_by_side_processes import run_tests
 
 
-@pytest.mark.parametrize("tier", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
-def test_on_several_devices(tier: str, tmp_path: Path):
+def test_on_several_devices(tmp_path: Path, pytestconfig: pytest.Config):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
-    run_tests("sharded", tmp_path, "--noconftest", "-m", tier, XLA_FLAGS=flags)
+    run_tests("sharded", tmp_path, pytestconfig, "--noconftest", XLA_FLAGS=flags)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, float32, poison, run, score_of
+from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, Inputs, float32, poison, run, score_of
 from gaps_by_position import outside, products
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -41,21 +41,21 @@ KINDS = {
 def everywhere() -> Iterator[Any]:
     """(framework, variant, problem, options, dtype).
 
-    JAX's wavefront, whose second derivatives XLA takes seconds to compile, is shown each problem with one choice of
-    options, in one dtype, and free_gap, which is needleman_wunsch without a gap, not at all. All other variants are
-    shown the last options in both dtypes, the others in turn. JAX's fused is PyTorch's machine code: by default once.
+    JAX's wavefront, whose second derivatives XLA takes seconds to compile, is shown an affine and a global problem, in
+    one dtype each; its fused, which is PyTorch's machine code, each problem once. PyTorch's are shown the last options
+    in both dtypes, the others in turn.
     """
     for (framework, variant), (problem, options) in itertools.product(itertools.product(FRAMEWORKS, BY_HAND), CASES):
         is_last = options == PROBLEMS[problem].options[-1]
-        if (framework, variant) != ("jax", "wavefront"):
-            number = PROBLEMS[problem].options.index(options) + (framework == "jax")
-            for dtype in ("float32", "float64") if is_last else (("float32", "float64")[number % 2],):
-                is_slow = not is_last or (framework == "jax" and (dtype == "float64" or problem != "smith_waterman"))
-                yield pytest.param(framework, variant, problem, options, dtype, marks=[pytest.mark.slow] * is_slow)
-        elif is_last and problem != "free_gap":
-            is_last = problem == "needleman_wunsch"
-            marks = [pytest.mark.slow] * (not is_last)
-            yield pytest.param(framework, variant, problem, options, "float64" if is_last else "float32", marks=marks)
+        dtypes = ("float32", "float64") if is_last else (DTYPES[PROBLEMS[problem].options.index(options) % 2],)
+        is_slow = not is_last
+        if framework == "jax":
+            of_wavefront = {"smith_waterman_affine": ("float32",), "needleman_wunsch": ("float64",)}
+            dtypes = ("float32",) if variant == "fused" else of_wavefront.get(problem, ())
+            dtypes = dtypes if is_last else ()
+            is_slow = problem != {"fused": "smith_waterman", "wavefront": "needleman_wunsch"}[variant]
+        for dtype in dtypes:
+            yield pytest.param(framework, variant, problem, options, dtype, marks=[pytest.mark.slow] * is_slow)
 
 
 GAPS = st.one_of(
@@ -181,7 +181,6 @@ def test_the_whole_range_is_finite_and_in_bounds(framework, variant, problem, op
     [
         *itertools.product(["torch"], BY_HAND, PROBLEMS),
         ("jax", "fused", "smith_waterman"),
-        pytest.param("jax", "wavefront", "smith_waterman", marks=pytest.mark.slow),
     ],
 )
 def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem):

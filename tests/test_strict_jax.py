@@ -61,15 +61,13 @@ def check_derivatives(
         assert jnp.isfinite(result).all()
 
 
-# in the default tier one problem, and the others by what auto is
-CASES = [
-    pytest.param(problem, variant, marks=[pytest.mark.slow] * (problem != "smith_waterman" and variant != "fused"))
-    for problem in ALIGNMENTS
-    for variant in (VARIANTS if problem.startswith("smith_waterman") else ["fused"])
-]
+# one problem by every variant, the others by what auto is, and affine gaps by the variant that has states of its own
+CASES = [(problem, "fused") for problem in ALIGNMENTS]
+CASES += [("smith_waterman", variant) for variant in VARIANTS if variant != "fused"]
+AFFINE = pytest.param("smith_waterman_affine", "wavefront", marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("problem", "variant"), CASES)
+@pytest.mark.parametrize(("problem", "variant"), [*CASES, AFFINE])
 def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
     values = {name: jnp.full(2, value, jnp.float32) for name, value in ALIGNMENTS[problem].parameters.items()}
     check_derivatives(problem, variant, numbers(2, 2, 2), np.array([[2, 2], [1, 2]], np.uint8), values)

@@ -37,8 +37,8 @@ VARIANTS = ("fused", "wavefront")
 BATCH, SAME = (Shard(0),), (Replicate(),)
 
 
-@pytest.mark.parametrize("names", [["smith_waterman"], pytest.param([*ALIGNMENTS], marks=pytest.mark.slow)], ids=len)
-def test_processes_give_what_one_gives(tmp_path: Path, names: list[str]):
+def test_processes_give_what_one_gives(tmp_path: Path, pytestconfig: pytest.Config):
+    names = ["smith_waterman"] if "not slow" in (pytestconfig.getoption("markexpr") or "") else [*ALIGNMENTS]
     script = [sys.executable, "-W", "ignore", __file__]
     commands = [[*script, str(rank), str(tmp_path / "store"), *names] for rank in range(len(SHARES))]
     assert all("all checked" in output for output in run_together(commands, tmp_path))

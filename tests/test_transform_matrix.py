@@ -34,7 +34,6 @@ RECORDED: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {
 SHOWN = [("jax", "smith_waterman", "fused"), ("torch", "smith_waterman", "fused")]
 SLOW = [
     ("jax", "needleman_wunsch", "wavefront"),
-    ("jax", "free_gap", "vmap"),
     ("torch", "smith_waterman_affine", "wavefront"),
     ("torch", "needleman_wunsch", "vmap"),
     ("torch", "free_gap", "diagonal_loop"),

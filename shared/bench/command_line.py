@@ -43,7 +43,7 @@ _MODES = {
     "predict": ("questions", "recorded"),
     "recorded": _REPORTS,
     "against": (),
-    "list": ("device", "frameworks"),
+    "list": (),
 }
 
 
@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if calls are slower")
-    add("--list", action="store_true", help="list questions, problems, variants, and what each framework lacks")
+    add("--list", action="store_true", help="list questions, problems, passes and variants")
     return parser
 
 

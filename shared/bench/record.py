@@ -200,11 +200,6 @@ class Record:
         if text not in self.notes:
             self.notes.append(text)
 
-    def note_failed_process(self, result: Result, process: int) -> None:
-        """Note why a later process failed or met a limit, but keep the case as "ok": earlier processes measured it."""
-        self.note(f"{result.case.title}: process {process}: {result.reason}")
-        result.status, result.reason = "ok", None
-
     def results_of(self, pass_name: str, input_name: str) -> list[Result]:
         """Every result of a pass on an input."""
         return [r for r in self.results if (r.case.pass_name, r.case.input) == (pass_name, input_name)]

@@ -4,8 +4,8 @@
 
 OPTIONS is JSON. faults: dictionaries; where `do` is a command's name (or "start") and the other fields are those of its
 case, `then` happens, every time or only the `nth` time in the run. wrong: the variant whose results are. copies: the
-most copies of an input that an accelerator has memory for. notes: a file that gets a line of JSON for each call, and
-for what only concerns an accelerator.
+most copies of an input that an accelerator has memory for. memory: the bytes that it says it has. notes: a file that
+gets a line of JSON for each call, and for what only concerns an accelerator.
 """
 
 import contextlib
@@ -64,11 +64,13 @@ class Backend:
     copy = staticmethod(np.copy)
     exponentials = staticmethod(lambda value, rounds: value)
     peak_bytes = staticmethod(lambda *_: 4096)
-    device_memory = staticmethod(lambda device: 2**30)
 
-    def __init__(self, name: str, wrong: str | None = None, copies: int = 1, notes: str | None = None) -> None:
+    def __init__(
+        self, name: str, wrong: str | None = None, copies: int = 1, notes: str | None = None, memory: int = 2**30
+    ) -> None:
         """wrong: the variant whose results are."""
         self._name, self._wrong, self._copies, self._notes = name, wrong, copies, notes
+        self.device_memory = lambda device: memory
 
     def abilities(self, problem: str, device: str) -> Abilities:
         return Abilities("fused" if problem in ALIGNMENTS else None)

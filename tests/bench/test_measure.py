@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ from shared.bench.measure.clock import MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS,
 from shared.bench.measure.gpu_state import in_words, sampled, summary
 from shared.bench.measure.machine import best_rate, different_environments, machine, stream_bandwidth
 from shared.bench.measure.measured_code import code_hash
-from shared.bench.measure.memory import peak_bytes
+from shared.bench.measure.memory import resident_peak
 from shared.bench.measure.variables import changed, disabling, recorded, warnings
 from shared.bench.worker.commands import outcome
 from shared.problems import own_file
@@ -77,17 +77,20 @@ def test_a_warm_up_ends_when_times_have_settled_or_a_bound_is_reached(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from /proc")
 def test_peak_memory_of_a_call_is_above_what_was_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    if peak_bytes(lambda: None) is None:
+    if resident_peak(lambda: None) is None:
         pytest.skip("this system does not report the peak of a process")
     mebibyte = 2**20
+
+    def above(call: Callable[[], Any]) -> int:
+        before, peak = resident_peak(call) or (0, 0)
+        return peak - before
+
     np.ones(64 * mebibyte, np.uint8).sum()  # an earlier peak
     in_use = np.ones(64 * mebibyte, np.uint8)  # and memory in use
-    quiet = peak_bytes(lambda: None)
-    assert quiet is not None and quiet < 8 * mebibyte and in_use.all()
-    peak = peak_bytes(lambda: np.ones(64 * mebibyte, np.uint8).sum())  # freed before the end
-    assert peak is not None and 60 * mebibyte < peak < 100 * mebibyte
+    assert above(lambda: None) < 8 * mebibyte and in_use.all()
+    assert 60 * mebibyte < above(lambda: np.ones(64 * mebibyte, np.uint8).sum()) < 100 * mebibyte  # freed at the end
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "file")
-    assert peak_bytes(lambda: None) is None
+    assert resident_peak(lambda: None) is None
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")

@@ -1,4 +1,4 @@
-"""What fits into a memory: the question of it, and the largest batch that all frameworks can be timed on."""
+"""How large a batch fits into a given memory."""
 
 import contextlib
 import json
@@ -11,23 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hand_made import case, ended, facts, record
 from in_process import finished, run_here, use_numpy_workers
-from rendered import html_report
 
-from shared.bench.cases import Case, Settings
+from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.memory import _find_batches, _measure, peak_of
 from shared.bench.record import Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer
-from shared.bench.run.largest_batch import fits, largest_batches
 from shared.bench.run.worker_handle import Reply
-from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.problem import DATA
-from shared.variants import Abilities
 
 MEBIBYTE = 2**20
 SETTINGS = Settings("memory", input="random", passes=("marginals",), memory=1000 * MEBIBYTE, size=(100, 100))
@@ -169,65 +164,6 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
     assert run.result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
 
 
-CASES = [
-    case(framework, variant, pass_name, device="cuda", input="5x4")
-    for pass_name in ("score", "marginals")
-    for variant in ("vmap", "wavefront")
-    for framework in ("jax", "torch")
-]
-
-
-class Accelerators:
-    """A run whose workers have room for so many copies; one without a number dies, one with an error tells it."""
-
-    def __init__(self, jax: int | str | None, torch: int | None) -> None:
-        self.settings = Settings(device="cuda", passes=("score", "marginals"))
-        self.record = record(inputs={})
-        self.progress = SimpleNamespace(say=lambda text: None)
-        self.room = {"jax": jax, "torch": torch}
-        self.asked: list[tuple[Case, int]] = []
-        self.stopped: list[str] = []
-
-    def write(self, name: str, value: Any) -> None:
-        assert name == "5x4.inputs"
-
-    def ask(self, do: str, of: Case, function: Any, copies: int) -> Reply:
-        assert (do, function) == ("call", fits)
-        self.asked.append((of, copies))
-        room = self.room[of.framework]
-        return Reply("ok", None, {"fits": copies <= room}) if isinstance(room, int) else Reply("failed", room)
-
-    def running(self, of: Case) -> object | None:
-        return None if self.room[of.framework] is None else object()
-
-    def stop(self, of: Case) -> None:
-        self.stopped.append(of.framework)
-
-
-def largest(run: Any) -> int:
-    made = AlignmentInputs("two pairs", np.zeros((2, 5, 4), np.float32), None)
-    able = {"jax": Abilities("fused"), "torch": Abilities("fused", uncompiled_variants={"fused": "one operator"})}
-    fitting = largest_batches(run, {"5x4": replace(made, copies=8), "3x3": made}, CASES, able)
-    assert fitting["3x3"].copies == 1
-    return fitting["5x4"].copies
-
-
-@pytest.mark.parametrize(
-    ("jax", "torch", "copies"),
-    [(8, 8, 8), (4, 8, 4), (4, 1, 1), (3, 100, 2), (0, 0, 1), (8, None, 1), ("it broke", 8, 8)],
-)
-def test_a_batch_fits_in_the_memory_of_both_frameworks(jax: int | str, torch: int | None, copies: int):
-    assert largest(Accelerators(jax, torch)) == copies  # any other error is left for the case to report
-
-
-def test_each_framework_tries_its_choice_with_the_last_pass_where_the_other_ended():
-    run = Accelerators(jax=4, torch=2)
-    largest(run)
-    jax, torch = (replace(case, variant="fused", compiled=case.framework == "jax") for case in CASES[-2:])
-    assert run.asked == [(jax, 8), (jax, 4), (torch, 4), (torch, 2)]
-    assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
-
-
 FUSED = ("--framework", "jax", "--variant", "fused", "--pass", "score", "--workers", "1", "--threads", "1")
 
 
@@ -241,7 +177,6 @@ def test_a_run_finds_batches_and_tries_the_largest(tmp_path: Path):
     of_a_cell = float(QUESTIONS["memory"].answer(made).tables[0].rows[0][CELL].split(" ")[0])
     assert 3.9 <= of_a_cell < 5.0  # four bytes, give or take what the C library has kept of a smaller size
     assert result.gate and result.gate.pairs == 1
-    assert html_report([made]).count("<figure>") == 1
 
 
 def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

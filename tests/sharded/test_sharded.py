@@ -75,7 +75,8 @@ CASES += slowly(
 @pytest.mark.parametrize(("asked", "name", "variant"), CASES)
 def test_nothing_is_gathered_under_jit_and_shard_map(asked: str, name: str, variant: str):
     call, of_all = call_of(asked, name, variant), f"[{PAIRS},{ROWS},{COLS}]"
-    for kind in (AUTO, EXPLICIT):
+    is_fused = variant == "fused"  # of the wavefront XLA compiles each in seconds
+    for kind in (AUTO, EXPLICIT) if is_fused else (EXPLICIT,):
         sharded_arrays = sharded(kind, arrays())
         with jax.set_mesh(mesh(kind)):
             compiled = jax.jit(call).lower(*sharded_arrays).compile()
@@ -83,7 +84,7 @@ def test_nothing_is_gathered_under_jit_and_shard_map(asked: str, name: str, vari
         text = compiled.as_text() or ""
         assert not re.findall(COLLECTIVES, text)
         assert f"[{PAIRS // 2},{ROWS},{COLS}]" in text and of_all not in text
-    for check in (True, False):
+    for check in (True, False) if is_fused else (True,):
         mapped = jax.shard_map(call, mesh=mesh(AUTO), in_specs=BATCH, out_specs=BATCH, check_vma=check)
         same(jax.jit(mapped)(*sharded(AUTO, arrays())), call, arrays())
 
@@ -144,7 +145,7 @@ def test_arguments_sharded_in_other_ways_are_gathered(kind: AxisType, asked: str
         return function(s, vector, lengths, gap=gap, temperature=temperature)
 
     two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
-    for similarity, *other_specs in SPECS:
+    for similarity, *other_specs in SPECS if variant == "fused" else SPECS[:2]:
         shardings = [NamedSharding(two_axes, spec) for spec in (similarity, similarity, *other_specs)]
         with jax.set_mesh(two_axes):
             result = jax.jit(call)(*map(jax.device_put, arguments, shardings))

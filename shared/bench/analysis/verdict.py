@@ -11,7 +11,6 @@ from shared.bench.units import (
     duration,
     figures,
     processes_text,
-    range_text,
     ratio_interval,
     ratio_text,
     rough_text,
@@ -83,8 +82,7 @@ class Comparison(NamedTuple):
                  for r in self.results]  # fmt: skip
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        no_difference = f", {_NEGLIGIBLE}" if self.is_negligible and self.ratio.outcome == "different" else ""
-        return f"{in_words(names, self.ratio)}{no_difference}."
+        return f"{' against '.join(names)}: {' '.join(self.text.split())}."
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
@@ -94,7 +92,9 @@ def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
         at_most = ratio.outcome == "one-sided" and not instead
-        limit = f"at most {figures(ratio.most)}×" if at_most else within(ratio)
+        limit = f"{'at most' if at_most else 'within'} {figures(ratio.most)}×"
+        if ratio.outcome == "same":
+            limit = f"within {ratio.most - 1:.1%}"
         return f"{outcome}\n({'; '.join(filter(None, [limit, few]))})"
     if not ratio.has_interval:
         return f"{outcome} about {rough_text(ratio.value)}×\n({few})"
@@ -105,28 +105,6 @@ def outcome_text(ratio: Estimate, words: Sequence[str], unclear: str = "no clear
     """The outcome of a ratio. words: for more than 1, and for less; unclear: where it may be either."""
     word = words[ratio.value < 1]
     return {"different": word, "same": "same", "one-sided": f"{word} or same", "open": unclear}[ratio.outcome]
-
-
-def in_words(names: Sequence[str], ratio: Estimate) -> str:
-    """A cell as a sentence without its period."""
-    first, second = names if ratio.value >= 1 else names[::-1]
-    ratio = ratio if ratio.value >= 1 else ratio.inverse
-    most, interval = f"{figures(ratio.most)} times as fast", range_text(ratio.low, ratio.high, ratio_text)
-    text = {
-        "same": f"{first} and {second} take the same time, {within(ratio)}",
-        "one-sided": f"{first} is as fast as {second} or faster, at most {most}",
-        "open": f"no clear winner between {first} and {second}: neither is more than {most} as the other",
-        "different": f"{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval {interval}",
-    }[ratio.outcome]
-    if ratio.outcome == "different" and not ratio.has_interval:
-        text = f"{first} is about {rough_text(ratio.value)} times as fast as {second}"
-    few = processes_text(ratio)
-    return f"{text} ({few})" if few else text
-
-
-def within(ratio: Estimate) -> str:
-    """Say how far a ratio may be from 1: in percent if it is the same, or else as a factor."""
-    return f"within {ratio.most - 1:.1%}" if ratio.outcome == "same" else f"within {figures(ratio.most)}×"
 
 
 def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:

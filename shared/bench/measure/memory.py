@@ -13,12 +13,6 @@ _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
-def peak_bytes(call: Callable[[], Any]) -> int | None:
-    """Peak resident memory of this process during a call, above what was in use before; None outside Linux."""
-    bounds = resident_peak(call)
-    return bounds and max(0, bounds[1] - bounds[0])
-
-
 def resident_peak(call: Callable[[], Any]) -> tuple[int, int] | None:
     """Resident memory of this process before a call, and its peak during it; None outside Linux.
 

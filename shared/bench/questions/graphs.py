@@ -44,7 +44,7 @@ class Graphs(AxisQuestion):
         if device == "cpu":
             raise UnusableInput("graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
 
-    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
+    def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
         return variant in ("vmap", "wavefront")
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bench.analysis.cost_model import Fit, fitted
-from shared.bench.analysis.verdict import in_words, outcome_text
+from shared.bench.analysis.verdict import cell, outcome_text
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Estimate
 from shared.bench.questions.question import TIMING, Question
@@ -273,6 +273,7 @@ def prediction(record: Record, size: Size) -> Report:
             *both, ratio = result
             titles = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both]
             outside = "" if all(costs.covers(size) for costs in both) else " Extrapolated."
-            statements.append(Statement(name, f"{in_words(titles, ratio)}.{outside}"))
+            faster = " ".join(cell([FRAMEWORKS[costs.case.framework] for costs in both], ratio).split())
+            statements.append(Statement(name, f"{' against '.join(titles)}: {faster}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report(Answer([table], statements))

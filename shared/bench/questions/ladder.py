@@ -30,7 +30,7 @@ class Ladder(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         return problem_of(settings.problem).ladder_inputs(settings)
 
-    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
+    def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
         return True
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:

@@ -84,8 +84,7 @@ class Learning(AxisQuestion):
         target = _target(run, cases, split(families)[1])
         cases = [case for case in cases if case.framework not in record.missing
                  and (case.pass_name, case.label) != (STEP, COLD)]  # fmt: skip
-        for case in cases:
-            record.result(case)
+        record.results = [*map(record.result, cases)]
 
         def one_process(part: Sequence[Case], number: int, seconds: float) -> None:
             case = part[0]

@@ -10,13 +10,12 @@ import gc
 import math
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import psutil
 
 from shared.bench.analysis.verdict import cell
@@ -25,11 +24,9 @@ from shared.bench.estimates import LEAST_PROCESSES, SAME, mean_over_processes
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
-from shared.bench.report.plots import Line, line_plot
-from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import groups_of, measure_in_processes
-from shared.bench.run.largest_batch import function_of, placed
 from shared.bench.run.protocol import save_inputs
 from shared.bench.units import NOTHING, bytes_text, figures, interval_text
 from shared.bench.worker.case_runner import CaseRunner
@@ -85,8 +82,7 @@ class Memory(Question):
         _limit_memory(run, cases[0].framework)
         processes = run.settings.workers or LEAST_PROCESSES
         run.progress.begin("peak memory", processes * len(cases))
-        results = map(run.record.result, cases)  # begins them in the order of the table
-        run.progress.skip(sum(len(result.details.get("peaks", ())) for result in results))
+        run.progress.skip(sum(len(run.record.result(case).details.get("peaks", ())) for case in cases))
         groups = groups_of(cases, "variant pass_name", "framework compiled")
         measure_in_processes(run, groups, lambda part, at, _: _measure(run, part[0], at + 1 >= processes), "peaks")
 
@@ -101,19 +97,6 @@ class Memory(Question):
             text = ": ".join(filter(None, [", against ".join(both), " ".join(more.split())]))
             statements.append(Statement(name, f"into {bytes_text(record.settings.memory)} fit {text}."))
         return Answer([_table(record, fits)], statements)
-
-    def plots(self, record: Record) -> Iterator[Plot]:
-        """The peaks that were measured, and the lines up to the largest batch."""
-        lines: dict[str, list[Line]] = {}
-        for case, fit in _fits(record).items():
-            pairs = fit.details["pairs"]
-            measured = [point for peaks in fit.details["peaks"] for point in zip(pairs, peaks, strict=True)]
-            line = [(n, fit.peak(n)) for n in np.geomspace(pairs[0], _mean(fit.largest).value, 33)]
-            looks = ((measured, "o"), (line, "-"))
-            lines.setdefault(case.pass_name, []).extend(Line(case.framework, case.variant, *look) for look in looks)
-        for name, of_pass in lines.items():
-            reading = "Lower is better. Each line ends at the largest batch, where it reaches the given memory."
-            yield Plot(f"{name}: peak memory of a process", line_plot({"": of_pass}, "pairs in a batch", "B"), reading)
 
 
 QUESTION = Memory()
@@ -254,13 +237,17 @@ def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) ->
     backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), copies=pairs)
     results: list[Any] = []
 
+    def placed() -> list[Any]:
+        arrays = inputs.arguments(case.pass_name)
+        return [a if a is None else backend.repeated(backend.to_device(a, case.device), pairs) for a in arrays]
+
     def calls() -> None:
-        arguments = placed(backend, case, inputs)
+        arguments = placed()
         backend.wait(function(*arguments, **inputs.parameters))
         results.append(backend.wait(function(*arguments, **inputs.parameters)))
 
     def on_accelerator() -> tuple[int, int] | None:
-        arguments = placed(backend, case, inputs)
+        arguments = placed()
         result = backend.wait(function(*arguments, **inputs.parameters))
         results.extend([result] if is_first else [])
         del result
@@ -272,7 +259,8 @@ def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) ->
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty,
         runner.compilers(case, Path(empty)),  # or only the first of the processes would compile
     ):
-        function = function_of(runner, case, inputs)
+        runner.build(case, inputs.options)
+        function = runner.function(case, inputs)
         bounds = resident_peak(calls) if case.device == "cpu" else on_accelerator()
         if bounds is None:
             raise NotMeasurable("its peak memory is not known here")

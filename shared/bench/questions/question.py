@@ -86,8 +86,8 @@ class Question(ABC):
         """The inputs by name. Raises UnusableInput, SequenceError or MemoryError."""
         return problem_of(settings.problem).inputs(settings)
 
-    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
-        """Whether a variant is measured if the user names none."""
+    def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
+        """Whether a framework's variant is measured if the user names none."""
         return problem_of(settings.problem).is_default(variant, abilities, settings)
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
@@ -102,7 +102,9 @@ class Question(ABC):
         for name, pass_name, variant, framework in product(inputs, settings.passes, variants, abilities):
             able = abilities[framework]
             if settings.variants is None:
-                is_asked_for = variant in WITH_PATH if pass_name == PATH else self.is_default(settings, variant, able)
+                is_asked_for = (
+                    variant in WITH_PATH if pass_name == PATH else self.is_default(settings, framework, variant, able)
+                )
             else:
                 is_asked_for = variant in settings.variants or (variant == able.auto and "auto" in settings.variants)
             modes = self.modes(settings, variant, name, able) if is_asked_for else ()

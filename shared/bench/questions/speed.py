@@ -22,14 +22,14 @@ from shared.bench.analysis.verdict import (
 )
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Block, Estimate, break_even, mean_over_processes
-from shared.bench.questions.question import AbilitiesByFramework, Cases, Question
+from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Point, Statement, Table, left_then_right
 from shared.bench.run.schedule import is_settled
 from shared.bench.units import NOTHING, duration, rough_text
 from shared.problems import problem_of
-from shared.variants import SAME_CODE, WRITTEN_FIRST
+from shared.variants import SAME_CODE, WRITTEN_FIRST, Abilities
 
 _TITLE, _ROW_HEADER = "Which framework is faster", "how it is written"
 _BUSY = " (measured beside another program: see the warning)"
@@ -57,20 +57,9 @@ class Speed(Question):
         }
         return super().contenders(record) | unsettled
 
-    def cases(self, settings: Settings, abilities: AbilitiesByFramework, inputs: Sequence[str]) -> Cases:
-        """Add the loop that one would write first in PyTorch, eager, to the default cases."""
-        cases, absent = super().cases(settings, abilities, inputs)
-        variants, first = problem_of(settings.problem).variant_names, WRITTEN_FIRST["torch"]
-        if settings.variants is None and first in variants and "torch" in abilities:
-            where = (settings.problem, settings.device, settings.dtype)
-            both = product(inputs, settings.passes)
-            loops = [Case("torch", first, pass_name, False, name, *where) for name, pass_name in both]
-            able = abilities["torch"]
-            reasons = {c: able.why_not(first, c.pass_name, compiled=False) for c in loops if c not in cases}
-            cases += [case for case, reason in reasons.items() if reason is None]
-        passes = settings.passes
-        cases.sort(key=lambda c: (inputs.index(c.input), passes.index(c.pass_name), variants.index(c.variant)))
-        return cases, absent
+    def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
+        """Also the loop that one would write first, in PyTorch an eager one."""
+        return variant == WRITTEN_FIRST[framework] or super().is_default(settings, framework, variant, abilities)
 
     def answer(self, record: Record) -> Answer:
         if not record.repeats:
@@ -182,7 +171,7 @@ def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
     """The faster framework on the first new shape, on a later one, and in total from empty and from warm caches."""
     if comparison.ratio is None:
         return (NOTHING,) * 4
-    new = [*map(faster_by_process, _new_shapes(comparison)), NOTHING, NOTHING]
+    new = [*_new_shape_cells(comparison), NOTHING, NOTHING]
     return (
         *new[:2],
         break_even_text(comparison, [result.first_call for result in comparison.results]),
@@ -190,22 +179,14 @@ def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
     )
 
 
-def _new_shapes(comparison: Comparison) -> list[dict[str, list[float]]]:
-    """Seconds by framework on the first new shape, and on the last that both have: the same number of processes."""
-    counts = [max(map(len, result.new_shapes), default=0) for result in comparison.results]
-    shapes = []
+def _new_shape_cells(comparison: Comparison) -> Iterator[str]:
+    """The faster framework on the first new shape, and on the last that both have: the same number of processes."""
+    results = comparison.results
+    counts = [max(map(len, result.new_shapes), default=0) for result in results]
     for number in dict.fromkeys((1, min(counts))) if min(counts) else ():
-        samples = [[calls[number - 1] for calls in r.new_shapes if len(calls) >= number] for r in comparison.results]
-        paired = zip(*zip(*samples, strict=False), strict=True)  # the same number of each
-        shapes.append({r.case.framework: list(seconds) for r, seconds in zip(comparison.results, paired, strict=True)})
-    return shapes
-
-
-def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
-    """The faster framework, for a table cell. seconds: by framework, one sample of each process."""
-    first, second = seconds.values()
-    ratio = mean_over_processes([over / under for over, under in zip(second, first, strict=True)])
-    return cell([FRAMEWORKS[name] for name in seconds], ratio)
+        first, second = ([calls[number - 1] for calls in r.new_shapes if len(calls) >= number] for r in results)
+        ratio = mean_over_processes([over / under for under, over in zip(first, second, strict=False)])
+        yield cell([FRAMEWORKS[result.case.framework] for result in results], ratio)
 
 
 def break_even_text(comparison: Comparison, first_calls: Sequence[Estimate | None]) -> str:

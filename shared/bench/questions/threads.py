@@ -65,8 +65,6 @@ class Threads(AxisQuestion):
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         """Variant after variant; each has half the share of the one after it, which is slower and compiles longer."""
         save_inputs(run, inputs)
-        for case in cases:
-            run.record.result(case)  # in the order of the tables
         time_in_processes(run, groups_of(cases, "variant", weight_ratio=2.0))
 
 

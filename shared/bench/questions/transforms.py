@@ -6,7 +6,7 @@ is compared with the NumPy reference. No time is taken.
 
 import importlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import product
@@ -18,7 +18,7 @@ import numpy as np
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.question import AbilitiesByFramework, Cases, Question
 from shared.bench.record import Record
-from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.run.context import Run
 from shared.bench.units import NOTHING
 from shared.bench.worker.case_runner import CaseRunner
@@ -51,7 +51,7 @@ class Transforms(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         return {name: ragged_batch(settings, name) for name in (settings.problem, *settings.more_problems)}
 
-    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
+    def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
         return settings.device != "cpu" or variant not in FOR_GPUS
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
@@ -66,10 +66,7 @@ class Transforms(Question):
         expected = {name: wanted(name, given_of(batch), **batch.own_options) for name, batch in inputs.items()}
         for name, batch in inputs.items():
             run.write(f"{name}.inputs", batch)
-        for case in cases:
-            run.record.result(case)  # in the order of the plan
         lock, stopped = threading.Lock(), threading.Event()
-        run.progress.ends_within(lambda: run.seconds_left)
         run.progress.begin("transforms", len(cases))
         # variants that "auto" may pick take little of the time, PyTorch's scans most
         rungs, names = variant_names(run.settings.problem), list(inputs)
@@ -92,9 +89,6 @@ class Transforms(Question):
         tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
         statements = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
         return Answer(tables, statements + [Statement(outcomes.title, _advice(outcomes)) for outcomes in every])
-
-    def plots(self, record: Record) -> Iterator[Plot]:
-        return iter(())
 
 
 QUESTION = Transforms()

@@ -36,15 +36,6 @@ def _width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
 
 
-_IN_ASCII = dict(zip("…×–—−µ±→Σ°", ("...", "x", "-", "-", "-", "u", "+-", "->", "sum", " deg "), strict=True))
-
-
-def in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replace what an output cannot encode, as an error handler of codecs."""
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(_IN_ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
 def console_table(table: Table) -> str:
     """A table under its title, with its footnotes; what is too wide goes on below, with the columns that name a row."""
     width, columns = _width(), [*zip(table.headers, *table.rows, strict=True)]

@@ -49,13 +49,12 @@ class Line(NamedTuple):
     framework: str
     name: str  # lines of one name have the same marker
     points: Sequence[tuple[float, float]]
-    look: str = "o-"  # "o": not joined; "-": without markers, and not in the legend
 
 
 def line_plot(
-    panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, x_base: int | None = 10, ideal: bool = False
+    panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, x_base: int = 10, ideal: bool = False
 ) -> str:
-    """An SVG document, a panel for each title. x_base None: that axis is linear; ideal: with the line value = x."""
+    """An SVG document, a panel for each title. ideal: with the line value = x."""
     every = [line for lines in panels.values() for line in lines]
     names = list(dict.fromkeys(line.name for line in every))
     ticks = sorted({x for line in every for x, _ in line.points})
@@ -64,17 +63,15 @@ def line_plot(
         for panel_axes, (title, lines) in zip(axes, panels.items(), strict=True):
             for line in lines:
                 is_jax, colour = line.framework == "jax", COLOURS[line.framework]
-                style = ("-" if is_jax else "--") if "-" in line.look else ""
-                look = {"color": colour, "markerfacecolor": colour if is_jax else "white", "linewidth": 1}
-                if "o" in line.look:
-                    look |= {"marker": _MARKERS[names.index(line.name) % len(_MARKERS)], "markersize": 5}
-                    look |= {"label": f"{FRAMEWORKS[line.framework]} {line.name}"}
-                panel_axes.plot(*zip(*line.points, strict=True), linestyle=style, **look)
+                panel_axes.plot(
+                    *zip(*line.points, strict=True), color=colour, linewidth=1, linestyle="-" if is_jax else "--",
+                    marker=_MARKERS[names.index(line.name) % len(_MARKERS)], markersize=5,
+                    markerfacecolor=colour if is_jax else "white", label=f"{FRAMEWORKS[line.framework]} {line.name}",
+                )  # fmt: skip
             if ideal:
                 panel_axes.plot(ticks, ticks, ":", color=_GREY)
             panel_axes.set_yscale("log", base=x_base if ideal else 10)
-            if x_base:
-                panel_axes.set_xscale("log", base=x_base)
+            panel_axes.set_xscale("log", base=x_base)
             if x_base == 2:
                 panel_axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
                 panel_axes.minorticks_off()

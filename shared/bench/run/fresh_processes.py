@@ -56,8 +56,6 @@ def measure_in_processes(
     for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
         if result.reason == NO_ROOM:
             result.status, result.reason = "ok", None
-    if run.settings.workers is None:
-        run.progress.ends_within(lambda: run.seconds_left)
 
     def finished(case: Case) -> int:
         """The processes that have measured a case, or timed all their rounds of it."""
@@ -70,9 +68,10 @@ def measure_in_processes(
         """The processes that have measured each case of a part that is right."""
         return {case: finished(case) for case in part if run.record.result(case).status == "ok"}
 
-    def fewest(part: Sequence[Case]) -> int | None:
-        """The processes that have measured every case of a part that is right; None if none is."""
-        return min(processes_of(part).values(), default=None)
+    def is_precise_enough(part: Sequence[Case]) -> bool:
+        """Whether what this part decides is precise, or cannot be."""
+        results = [run.record.result(case) for case in part]
+        return is_precise(run.plan.deciding(replace(run.record, results=results)), run.settings)
 
     def one_process(part: Sequence[Case], seconds: float) -> None:
         before = processes_of(part)
@@ -80,7 +79,8 @@ def measure_in_processes(
         measure([*before], max(before.values()), seconds)
         for result in map(run.record.result, before):
             if before[result.case] and result.status in ("failed", "limit"):
-                run.record.note_failed_process(result, before[result.case] + 1)
+                run.record.note(f"{result.case.title}: process {before[result.case] + 1}: {result.reason}")
+                result.status, result.reason = "ok", None  # earlier processes have measured it
         took[part[0]] = 0.0 if compiles and times_rounds else time.monotonic() - began
         run.keep()
 
@@ -91,7 +91,7 @@ def measure_in_processes(
                 share = end - time.monotonic()
                 room = (run.seconds_left if times_rounds else share) - took.get(part[0], 0.0)
                 is_essential = run.settings.workers or not (place or number)
-                if (done := fewest(part)) is None or done > number:
+                if min(processes_of(part).values(), default=count) > number:
                     continue
                 if run.settings.workers and not times_rounds:  # the same time for each, whatever earlier ones took
                     weights = sum(one.weight for one in groups) * len(group.parts) * count
@@ -101,14 +101,15 @@ def measure_in_processes(
                     one_process(part, share / divided)
     while times_rounds and not run.settings.workers:
         vague = [part for group in groups for part in group.parts
-                 if run.seconds_left > took.get(part[0], 0.0) and not _is_precise(run, part)]  # fmt: skip
+                 if run.seconds_left > took.get(part[0], 0.0) and not is_precise_enough(part)]  # fmt: skip
         if not vague:
             break
-        one_process(min(vague, key=lambda part: fewest(part) or 0), run.seconds_left / len(vague))
+        fewest = min(vague, key=lambda part: min(processes_of(part).values(), default=0))
+        one_process(fewest, run.seconds_left / len(vague))
     if times_rounds:
         note_precision(run)
     for part in () if times_rounds else (part for group in groups for part in group.parts):
-        if (done := fewest(part)) and done < count:
+        if 0 < (done := min(processes_of(part).values(), default=0)) < count:
             budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
             run.record.note(f"{budget} had room for {done} of {count} processes of {part[0].name}")
     for result in run.record.results:
@@ -126,11 +127,3 @@ def time_in_processes(run: Run, groups: Sequence[Group]) -> None:
         run.stop()
 
     measure_in_processes(run, groups, timed, None)
-
-
-def _is_precise(run: Run, part: Sequence[Case]) -> bool:
-    """Whether what this part decides is precise, or cannot be."""
-    results = [run.record.result(case) for case in part]
-    if all(result.status != "ok" for result in results):
-        return True
-    return is_precise(run.plan.deciding(replace(run.record, results=results)), run.settings)

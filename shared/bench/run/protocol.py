@@ -7,10 +7,12 @@ fresh workers time all cases in turn (`timed_calls`), until the question is answ
 import contextlib
 import functools
 import itertools
+import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,6 @@ from shared.bench.record import InputFacts, Record, ReferenceTime, now
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.kernels import compile_kernels
-from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Progress
 from shared.bench.run.timed_calls import measure_timed_calls
@@ -35,6 +36,9 @@ from shared.bench.units import minutes_text
 from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
+
+# bytes of an accelerator for each byte of the input, at least, so that first derivatives fit, with the result before
+_MEMORY_OVER_INPUT = 8
 
 
 def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], None]) -> None:
@@ -61,6 +65,10 @@ def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], N
         run = Run(plan, record, progress, keep_with_time, folder, start, ONE_ARENA if plan.times_rounds else {})
         try:
             cases, inputs = _begin(run)
+            for case in cases:
+                record.result(case)  # in the order of the tables
+            if run.settings.workers is None:
+                progress.ends_within(lambda: run.seconds_left)
             plan.measure(run, cases, inputs)
             if git_commit() != record.environment["git_commit"]:
                 record.note("the files of this checkout changed during the run: later processes used the changed ones")
@@ -94,8 +102,6 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
         _measure_limits(run, cases[:1])
     if run.plan.times_reference:
         _time_reference(run, inputs)
-    if run.settings.workers is None:
-        run.progress.ends_within(lambda: run.seconds_left)
     measure_first_calls(run, cases)
     if is_accelerator:  # only now: by a profiler, which may slow down the calls after it
         run.progress.say("measuring the accelerator's limits")
@@ -119,7 +125,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.title}: {row.reason}" for row in absent))
     used = {case.input: run.plan.inputs[case.input] for case in cases}
     kernels = compile_kernels(run, cases, used)
-    inputs = largest_batches(run, used, cases, abilities)
+    inputs = _that_fit(run, used)
     interpreters = list(filter(None, dict.fromkeys(start.about for start in run.plan.starts.values())))
     environment = machine() | kernels | ({"interpreters": interpreters} if interpreters else {})
     environment |= {
@@ -149,6 +155,21 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
     run.keep()
     return cases, inputs
+
+
+def _that_fit(run: Run, inputs: dict[str, Inputs]) -> dict[str, Inputs]:
+    """The inputs; of repeated ones a half, a quarter, ... of the copies where an accelerator's memory is small.
+
+    A case that needs still more reports that when it is measured.
+    """
+    memory = min(filter(None, run.memory.values()), default=math.inf)
+    fitting = dict(inputs)
+    for name, one in inputs.items():
+        copies, bytes_of_copy = one.copies, sum(array.nbytes for array in one.hashed)
+        while copies > 1 and _MEMORY_OVER_INPUT * bytes_of_copy * copies > memory:
+            copies //= 2
+        fitting[name] = replace(one, copies=copies)
+    return fitting
 
 
 def _resume(record: Record, inputs: dict[str, InputFacts], environment: dict[str, Any]) -> None:

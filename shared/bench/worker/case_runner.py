@@ -14,7 +14,7 @@ import numpy as np
 from shared.backends import environment_of
 from shared.bench.cases import BETWEEN, Case
 from shared.bench.measure.clock import MOST_WARM_UP_SECONDS, timed, warm_up
-from shared.bench.measure.memory import peak_bytes
+from shared.bench.measure.memory import resident_peak
 from shared.bench.record import FirstCall, Gate
 from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import Inputs
@@ -65,10 +65,11 @@ class _Call:
         self._backend.release(self._device)
 
     def peak_bytes(self) -> int | None:
-        """Peak memory of a call beside its arguments; None where the system does not report it."""
+        """Peak memory of a call above what was in use before; None where the system does not report it."""
         self._backend.release(self._device)  # so that memory kept for the next call counts too
         if self._device == "cpu":
-            return peak_bytes(self)
+            bounds = resident_peak(self)
+            return bounds and max(0, bounds[1] - bounds[0])
         return self._backend.peak_bytes(self._function, self._arguments, self._parameters, self._device)
 
     def launch(self) -> Any:
