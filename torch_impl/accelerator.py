@@ -1,4 +1,4 @@
-"""The adapter's part that only accelerators need: their memory, caches and clock, large batches, the machine's limits.
+"""The adapter's part that only accelerators need: memory, caches, kernels' times, large batches, the machine's limits.
 
 `jax_impl.accelerator` has the same names with the same meaning.
 """

@@ -102,7 +102,7 @@ def run_pass(
 
     def why_not_fused() -> str | None:
         reason = why_not(similarity, call, kernel_pass(pass_function, similarity, parameters.values()))
-        if reason and not is_on_gpu(similarity) and cpp.why_absent():  # the reason concerns every call
+        if reason and not is_on_gpu(similarity) and cpp.why_absent():  # so later calls need not try either
             ABSENT["fused"] = reason
         return reason
 

@@ -14,12 +14,12 @@ from torch_impl.transforms import is_traced
 
 
 class Arguments(NamedTuple):
-    """Checked and clean: zeros outside lengths unless the masking was switched off, temperatures positive."""
+    """Checked and clean: temperatures are positive, what the caller gave is 0 outside lengths unless masking is off."""
 
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
     parameters: dict[str, torch.Tensor]  # each (*batch); a gap by position like similarity
-    temperature_factor: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    temperature_factor: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive and finite
     result_dtype: torch.dtype
 
 
@@ -152,7 +152,7 @@ def _free_at_the_end(
 
 
 def nan_factor(arguments: Arguments) -> torch.Tensor:
-    """(*batch), 1, or NaN for a pair with NaN, or +inf as similarity, even where no alignment passes."""
+    """(*batch), 1, or NaN for a pair whose matrices hold NaN or +inf, even in cells where no alignment passes."""
     s, _, parameters, temperature_factor, _ = arguments
     matrices = [s, *(value for value in parameters.values() if value.ndim > temperature_factor.ndim)]
     finite = [matrix.detach().amax((-2, -1)) < torch.inf for matrix in matrices]

@@ -191,7 +191,7 @@ def start_compiler(device: str) -> None:
 
 
 def compiler_is_off() -> str | None:
-    """The switch that disables torch.compile, such as a user's file may set, if it is on."""
+    """The name of the setting by which a user's file has turned torch.compile off; None if it is not off."""
     if torch._dynamo.config.disable:
         return "torch._dynamo.config.disable"
     return "torch.compiler.set_stance('force_eager')" if _stance() == "force_eager" else None
@@ -253,7 +253,7 @@ def compile_times() -> Iterator[CompileTimes]:
             after.get(name, 0.0) - before.get(name, 0.0)
             for name in ("entire_frame_compile", "backend_compile", "entire_backward_compile")
         )
-        # the forward's backend runs inside its frame; the backward is compiled by itself, from what was traced then
+        # the frame's time includes the forward's backend; the backward, traced with it, is compiled later, on top of it
         times.tracing, times.compiling = frame - backend, backend + backward
         times.compilations = _compiled_graphs() - graphs
 

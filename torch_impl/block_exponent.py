@@ -11,7 +11,7 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
     marginals  M U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first, which is about 2^FIRST_EXPONENT; a
+float32. In a block no state falls below g^BLOCK times its position's first state, about 2^FIRST_EXPONENT; a
 local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.
@@ -20,7 +20,7 @@ A global alignment gets its border as a row and a column of cells without a matc
 
 Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
 ((P + 1) * batch) with one position as margin: before the first for states, after the last for weights and gradients.
-Rows of such an array without their end are named `head`, and those without their beginning `tail`.
+Such an array without its last position is named `head`, without its first `tail`.
 """
 
 import math
@@ -167,7 +167,7 @@ class BlockBatch:
         """
         table = self.new(self.blocks * BLOCK + 2, self.positions + 1, self.pairs).zero_()
         cells, factor = self._skewed(table), (math.log2(math.e) / self.temperature)[:, None, None]
-        # all bits or none
+        # masks: all bits inside the lengths, none outside
         rows, cols = (
             (torch.arange(count) < length[:, None]).to(torch.int32).neg_()
             for count, length in zip((self.rows, self.cols), lengths, strict=True)

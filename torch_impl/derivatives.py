@@ -11,9 +11,9 @@ operators on plain tensors, always of a batch:
 The gradients are one differentiable function. For cotangents a of S and A of g, its backward is a g + H A: H is
 symmetric, so the backward is again a tangent.
 
-Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: with one it would
-bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating a
-score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
+Outside of every transform, a call is at most one node of autograd's graph, without a vmap rule: for such a rule PyTorch
+would bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating
+a score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers or (0, 2), values (batch, P): the parameters in the order
 of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads. In
@@ -147,7 +147,7 @@ def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: 
     """Scores under torch.compile, which supports only first derivatives of a Function and neither its vmap nor its jvp.
 
     It would silently drop a second derivative. So the innermost level of torch.func.grad gets a function that is linear
-    in its inputs; its coefficients are the gradients at the level below, where the Function is differentiated.
+    in its inputs; its coefficients are the gradients at the next level outwards, where the Function is differentiated.
     """
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
@@ -441,8 +441,8 @@ def _are_ones(cotangent: Tensor) -> bool:
 
 
 def _reused_or_cloned(saved: Tensor) -> Tensor:
-    """A saved output as a result of the backward: copied only if the caller could modify it and
-    the graph is kept.
+    """A saved output, to be returned by the backward: cloned if a later backward still needs it, as the caller may
+    modify what is returned.
 
     Where more is to be differentiated, autograd tracks that the two are one tensor.
     """
@@ -491,7 +491,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # registered for good: when a later import defines the operator again, the old one stays only if it has such a rule,
-    # and functions of the earlier import still call it
+    # without a library, so for good: functions of an earlier import still call the old operator, which survives its
+    # being defined again only if it has such a rule
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     i: Tensor  # (cells,)
     j: Tensor
     order: Tensor  # (cells,): the index in the matrix, row by row, of each packed cell
-    back: Tensor  # (area,): the packed index of each matrix element; beyond rows x cols, that of zeros after all cells
+    back: Tensor  # (area,): packed index of each matrix element; beyond rows x cols, of the zeros after the last cell
     sizes: list[int]  # cells of each anti-diagonal
     slots: int
     border: Tensor  # the slots outside the matrix
@@ -170,7 +170,7 @@ class DiagonalBatch:
         may_end, last = self.recurrence.may_end, self.lengths - 1
         self.inside = i < self.lengths[0], j < self.lengths[1]
         ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
-        # added to the value of an end: takes a tenth of the time of a select, and makes NaN of +inf
+        # added to the value of an end: takes a tenth of the time of a select, and makes NaN of +inf, as it should
         numbers = s.new_zeros(()), s.new_full((), -torch.inf)
         self.end_terms = [torch.where(mask, *numbers) for mask in ends]
         cells = self.pack_all((s, *gaps))

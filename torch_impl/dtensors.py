@@ -46,15 +46,15 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     mesh, placements = similarity.device_mesh, similarity.placements
     shared_placements = tuple(Partial() if placement.is_shard() else placement for placement in placements)
 
-    def own(value: Any) -> Any:
+    def local_part(value: Any) -> Any:
         if value.ndim and value.placements == placements:
             return _ToLocal.apply(value, placements)
-        same: Any = _ToLocal.apply(value, shared_placements)
+        replicated: Any = _ToLocal.apply(value, shared_placements)
         if not value.ndim:
-            return same
+            return replicated
         pairs = torch.arange(len(value), device=value.device)
         numbers = DTensor.from_local(pairs, mesh, [Replicate()] * mesh.ndim, run_check=False)
-        return same[numbers.redistribute(placements=placements).to_local()]
+        return replicated[numbers.redistribute(placements=placements).to_local()]
 
     def whole(result: Tensor) -> Any:
         shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
@@ -63,9 +63,9 @@ def on_local_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **ot
     def put(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(put, value))
-        return own(value) if isinstance(value, (Tensor, np.ndarray)) else value
+        return local_part(value) if isinstance(value, (Tensor, np.ndarray)) else value
 
-    results = call(own(similarity), **{name: put(value) for name, value in arguments.items()})
+    results = call(local_part(similarity), **{name: put(value) for name, value in arguments.items()})
     return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
 
 

@@ -40,7 +40,7 @@ def smith_waterman(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 where no alignment exists.
         Differentiable for similarity, and for gap and temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -89,7 +89,7 @@ def smith_waterman_affine(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 where no alignment exists.
         Differentiable for similarity, and for the gaps and temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -127,7 +127,7 @@ def free_gap(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 for a pair without rows or columns.
         Differentiable for similarity, and for temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -172,7 +172,7 @@ def needleman_wunsch(
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
         0; -inf, with zero gradients, where all alignments have a forbidden match or gap (-5e19 or less).
         Differentiable for similarity, and for gap and temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -227,7 +227,7 @@ def needleman_wunsch_affine(
         Scores of shape () or (batch,), in similarity's dtype, device and units; what all gaps cost where a length is
         0; -inf, with zero gradients, where all alignments have a forbidden match or gap (-5e19 or less).
         Differentiable for similarity, and for the gaps and temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -267,7 +267,7 @@ def soft_dtw(
         Costs of shape () or (batch,), in cost's dtype, device and units; 0 for a pair without rows or columns; inf,
         with zero gradients, where every path visits a forbidden cell.
         Differentiable for cost, and for temperature when a tensor: once with batch_loop, vmap and
-        scan_* (then RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
+        scan_* (more: RuntimeError), to any order with cell_loop and diagonal_loop, twice with "auto" and the others.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another

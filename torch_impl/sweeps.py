@@ -5,7 +5,7 @@
     scan_cond       the diagonals inside the scan operator, cond for the shift
     scan_select     arithmetic select instead of cond
     batch_loop      a Python loop over pairs of the compiled single-pair scan_select
-    vmap            the single-pair scan_select mapped over the pairs
+    vmap            scan_select, its single-pair pieces mapped over the pairs
 
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
 (*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs compute a whole batch at
@@ -111,7 +111,7 @@ def batch_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, length
 
 
 def vmap(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
-    """The single-pair scan_select mapped over the pairs by torch.func.vmap; a single pair is a batch of one.
+    """scan_select, its single-pair pieces mapped over the pairs by torch.func.vmap; a single pair is a batch of one.
 
     The scan operator has no gradient under vmap inside torch.compile (2.11 fails an internal assertion, 2.13 refuses
     the strides of its carry). So the map goes inside the scan: each single-pair piece is mapped, the loop is not.

@@ -28,7 +28,7 @@ from torch_impl.recurrences import Parameters, Tensor
 
 
 class Ends:
-    """The scores and, on request, their derivatives, which are the weights of the ends.
+    """The scores and, on request, the weights of the ends: their derivatives with respect to the values at the ends.
 
     weights: for each chunk the probability w that the alignment ends in each of its cells, (ends, cells, batch).
     """
@@ -47,8 +47,8 @@ class Ends:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # kept apart from `highest` for the weights below: in the sum the digits of this logarithm may be lost;
-        # the largest contributes 1, so only a pair without ends is below 1
+        # Added to `highest` this may lose its digits, so the weights below take it apart. A pair's largest end
+        # contributes 1, so only the sum of a pair without ends is raised to 1.
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
         recurrence = batch.recurrence
@@ -320,7 +320,7 @@ def _tangents(
         for choices, weight, log, t_state in zip(batch.recurrence.states, weights, logs, t_states, strict=True):
             change = batch.choices(choices, t_states, t_terms, chunk).sub_(batch.own(t_state, chunk))
             change.sub_(log * t_temperature)
-            # 0 up to rounding, which would accumulate along a long path
+            # the weighted mean is 0 up to rounding, which would accumulate along a long path
             change.sub_((weight * change).sum(0))
             t_weights.append(change.mul_(weight).div_(batch.temperature))
         pull(

@@ -1,4 +1,4 @@
-"""The settings of a run, and the cases that it times: problem x size x pass x variant x framework x device x dtype."""
+"""The settings of a run, and the cases that it times: problem x input x pass x variant x framework x device x dtype."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,7 +93,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Absence:
-    """A case that a framework cannot run."""
+    """A case that a framework cannot run, or that --quick leaves out."""
 
     framework: str
     title: str  # of the case

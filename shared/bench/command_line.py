@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
     add("--memory", type=memory, metavar="SIZE", help="that the largest batch has to fit into, such as 2GB or 512MiB")
-    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (default; in threads both) or float64")
+    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 or float64 (default by question)")
     add("--seed", type=whole("seed", 0), metavar="N", help="of inputs and of the order of cases (default 0)")
 
     add = parser.add_argument_group("parameters of problems; see --list").add_argument

@@ -75,7 +75,7 @@ def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
 
 def test_a_transform_that_no_rung_does_is_told():
     alone = answer(tried("jax", "fused", third_derivative=raises("E: y")))
-    nobody = "take fused for all but what none of these rungs does; none of these rungs does grad of grad of grad."
+    nobody = "take fused where it works; none of these rungs does grad of grad of grad."
     assert dict(alone.statements)["JAX"] == nobody
 
 

@@ -163,8 +163,8 @@ class Functions(NamedTuple):
 
 for _name, _function in Functions(_score, _gradients, _tangents, _product, _best)._asdict().items():
     _LIBRARY.impl(f"fused_{_name}", _function, "CPU")
-# without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call,
-# whose gradients are the marginals alone (_marginals)
+# without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in a call that
+# autograd does not record; `gradients` then gives the marginals only
 DIRECT = Functions(_score, _marginals, _tangents, _product, _best)
 # where autograd records: tangents, product and best stay operators, because a compiler may trace the backward
 RECORDED = Functions(_score, _gradients, tangents, product, best)

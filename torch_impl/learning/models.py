@@ -43,7 +43,7 @@ class Matrix(Gaps):
 
     def similarity(self, first: Tensor, second: Tensor, lengths: Tensor) -> Tensor:
         """(pairs, rows, cols) for residues (pairs, rows) and (pairs, cols)."""
-        # products with one-hot vectors: their gradient is a product too, and no sum of every cell into 400 numbers
+        # products with one-hot vectors: their gradient is a product too, not a scatter of every cell into 400 sums
         one, other = (functional.one_hot(residues, RESIDUES).to(self.matrix.dtype) for residues in (first, second))
         return one @ self.symmetric() @ other.mT
 

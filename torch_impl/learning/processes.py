@@ -1,6 +1,6 @@
 """The processes that train together: those of torch.distributed's default group, started by the user.
 
-`jax_impl.learning.processes` has the same names with the same meaning. Here each process has a shard of a batch, and
+`jax_impl.learning.processes` is the counterpart. Here each process has a shard of a batch, and
 one device.
 """
 

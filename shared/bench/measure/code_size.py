@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A top-level name; a module, which uses all names in it; or "MODULE.", its statements that define no name."""
+    """A top-level name; a whole module, which uses all its names; or, as "MODULE.", statements that define no name."""
 
     module: str
     uses: list[str]  # dotted names, also of what is no definition of the project

@@ -32,7 +32,7 @@ from shared.problems.problem import Loop, UnusableInput
 from shared.variants import Abilities
 
 Size = tuple[int, ...]
-# one more than a time has coefficients without a knee
+# a fit takes one size more than it has coefficients: those of a time, without a knee, are three
 LEAST_SIZES = 4
 # arguments of `Problem.growing_size`: the sizes at which the frameworks are compared
 _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()

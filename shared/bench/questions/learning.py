@@ -36,7 +36,7 @@ from shared.problems.problem import DATA, UnusableInput
 
 COLD, WARM = "cold", "warm"
 _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frameworks, and how often
-_LIMIT = 600.0  # least seconds after which a process is stopped that does not end by itself
+_LIMIT = 600.0  # a process that hangs is stopped, but not before so many seconds
 
 
 @dataclass
@@ -190,7 +190,7 @@ def train_and_time(
 
             with runner.backend.compile_times() as took:
                 peak = resident_peak(to_quality) if case.device == "cpu" else None
-                to_quality()  # where its memory is not known
+                to_quality()  # nothing is left to do, unless memory cannot be measured
             if not (training.is_finished or training.reached):
                 return {}
             compiling = None if took.compiling is None else (took.tracing or 0.0) + took.compiling

@@ -33,7 +33,7 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import DATA, NotMeasurable, UnusableInput
 
-# The first batch has one cell for so many bytes of the memory: many times what any variant has needed.
+# The first batch has one cell for each so many bytes of the memory: a cell of any variant has needed far fewer.
 _FIRST_BYTES = 1024
 # Part of the memory that the larger batch shall take: beyond the sizes at which the C library reuses memory that
 # smaller arrays have left, and well within the memory. _NEAR: where the search ends; _MOST_GROWTH: of a step.

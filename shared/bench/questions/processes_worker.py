@@ -86,7 +86,7 @@ class OnShard(Commands):
         # the same in every process: a step waits for the others, so all must make as many calls
         self._random = np.random.default_rng(0)
         self._others = [Client(meeting)] if meeting else []
-        self._is_awaited = False  # in a block whose timed calls have not begun
+        self._is_awaited = False  # by the others, which begin a block's timed calls together
         if address:
             self.backend.join(self.index, self.count, address, _JOIN_SECONDS)
 

@@ -37,9 +37,9 @@ from shared.problems.problem import DATA
 BATCHES, COUNTED = 50, 500
 COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
 _SIZE, _PAIRS = (150, 150), 16
-_SHORTEST = 1 / 3  # of a batch's longest pair, as a part of the size; and of a pair, as a part of the batch's longest
+_SHORTEST = 1 / 3  # least length of a batch's longest pair over --size, and of any pair over that longest pair
 _AGAIN = 5  # batches at the end of a stream that are called again
-_CHECKED = 10  # of so many batches the first is checked
+_CHECKED = 10  # every tenth batch is checked, from the first on
 AS_IS, DYNAMIC, EAGER = "as is", "dynamic", "eager"  # the last two are PyTorch's, for what it compiles
 STRATEGIES = (AS_IS, DYNAMIC, "multiples of 16", "multiples of 64", "4 shapes", EAGER)
 

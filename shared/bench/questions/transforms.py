@@ -216,7 +216,7 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
     rows = [row for row in rows if row[0] not in right] + [("every other", *["yes"] * len(rungs))] * bool(right)
     below = [*[f"Every other: {'; '.join(right)}."] * bool(right),
              f"yes: equal to the NumPy reference, for {', '.join(problems)}",
-             f"E1, …: an error, see below; two outcomes: of different problems; {NOTHING}: not tried."]  # fmt: skip
+             f"E1, …: an error, see below; two outcomes: they differ by alignment; {NOTHING}: not tried."]  # fmt: skip
     for problem in problems:
         if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
@@ -229,7 +229,7 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
 
 
 def _errors(outcomes: _Outcomes) -> Table:
-    """Each error once, with its rungs; with problems too if a rung has it on some of those tried only."""
+    """Each error once, with the rungs that raise it, and the problems where a rung raises it on some of those tried."""
     rows = []
     for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
         where: dict[str, list[str]] = {}
@@ -252,7 +252,7 @@ def _advice(outcomes: _Outcomes) -> str:
             able = [rung for rung in earlier if outcomes.cell(name, rung) == "yes"]
             instead.setdefault(able[-1] if able else "", []).append(written)
     nobody = instead.pop("", [])
-    parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]
+    parts = [f"take {best}" if instead or not nobody else f"take {best} where it works"]
     parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
     parts += [f"none of these rungs does {', '.join(nobody)}"] if nobody else []
     return f"{'of what was tried: ' if NOTHING in cells.values() else ''}{'; '.join(parts)}."

@@ -52,8 +52,8 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
     if columns == BRIEF:
         cells = [{name: text.partition("\n")[0] for name, text in row.items()} for row in cells]
     # a column that only failed cases fill holds reasons, no measurements: it is left out
-    right = [row for row, result in zip(cells, record.results, strict=True) if result.status == "ok"] or cells
-    columns_shown = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in right)]
+    measured = [row for row, result in zip(cells, record.results, strict=True) if result.status == "ok"] or cells
+    columns_shown = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in measured)]
     if "input" in columns_shown and len(record.inputs) == 1:
         columns_shown.remove("input")
     unit = problem_of(record.settings.problem).rate.unit

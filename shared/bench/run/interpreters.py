@@ -1,4 +1,4 @@
-"""The interpreters of `--python`, in which workers of a framework run: for another version, or if it is only there.
+"""The interpreters of `--python`, where a framework has another version, or is installed at all.
 
 Each is asked once, before anything is measured, whether a worker could start there and what it has. Workers run the
 code of this checkout with that interpreter's packages.

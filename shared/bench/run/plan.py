@@ -35,4 +35,4 @@ class Plan:
     times_rounds: bool = True  # whether fresh workers time rounds
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # calls of seconds are timed in one repeat only where a variant is far faster
+    drops_dominated: bool = True  # a case of seconds is timed in one repeat where another variant is far faster

@@ -37,7 +37,7 @@ from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
-# bytes of an accelerator for each byte of the input, at least, so that first derivatives fit, with the result before
+# bytes of memory for each byte of the input, at least, so that first derivatives fit beside the call before's result
 _MEMORY_OVER_INPUT = 8
 
 

@@ -21,7 +21,7 @@ VERY_SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
 # run, whose three repeats have to fit into a minute. The median of so few rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
-# the first repeats, which time all cases; the fewest before a precise answer ends the run, which time all cheap cases
+# The first 3 repeats time all cases. A run has at least 8 before a precise answer ends it; all 8 time cheap cases.
 ALL_CASES_REPEATS, LEAST_REPEATS = 3, 8
 # a first call of fewer seconds is cheap; so is a case for which a repeat needs fewer seconds
 CHEAP_FIRST_CALL, CHEAP_CASE = 3.0, 1.5

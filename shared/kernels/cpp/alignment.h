@@ -60,8 +60,8 @@ enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
 enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
 
-/* A gap by position: what a step into each cell costs, for all cells of the pair in place of its parameter, which then
-   is not looked at. Matrices like the similarity. */
+/* A gap by position: what a step into each cell adds, in matrices like the similarity. It replaces the pair's parameter,
+   which is then not read. */
 typedef struct {
   const REAL *costs;   /* pairs `stride` elements apart */
   int64_t stride;

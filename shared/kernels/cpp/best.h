@@ -116,7 +116,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
 
   unrolled<W>([&](auto w) {
     for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w][k];
-    // where there is nothing to end in, nothing is better than this
+    // +infinity where nothing may end: no end is better
     value[w] = sweep.lanes[w].may_end ? ends.value : splat(std::numeric_limits<Real>::infinity());
     at[w] = Mask{};
   });

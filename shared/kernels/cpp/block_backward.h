@@ -1,7 +1,7 @@
 /* Up a strip, from the last row to the first.
 
    B is the weight of all ends that can be reached from a state, divided by m of the total m * 2^unit (2^unit is in
-   `share`). X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
+   `to_share`). X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
    the recurrence of block_forward.h from the last cell to the first. The marginal of a match is its weight in the
    forward sweep times its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
 
@@ -19,11 +19,11 @@ struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int first_tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2;
   static constexpr int count = first_tangent * (pass == Pass::tangents ? 2 : 1);
   Vec now[count], below[count];
-  Vec unit_b;                    // B of the band's first row, which gives the next unit
+  Vec b_for_unit;                // B of the band's first row, which gives the next unit
   Vec unit, step, end;
   std::conditional_t<GAPS_VARY<Kind>, Empty, Scan> scan;
   Vec one, end_share;            // in the forward sweep's unit: 1; the share of an end in the total
-  Power share;                   // 2^(both units - the total's)
+  Power to_share;                // 2^(both units - the total's)
   Vec forward_origin;
   // the total's tangent minus both origins, and minus forward_origin only
   Vec total_less_origins, total_less_forward_origin;
@@ -53,7 +53,7 @@ struct Places {
     all_of_them += probability;
     cols = fma(col, probability, cols);
   }
-  /* Call after each row but the first, from the last up: `rows` then counts each row's number. */
+  /* Call after each row but the first, from the last up: `rows` then has each probability times its row's number. */
   INLINE void next_row() { rows += all_of_them; }
   void add_to(double &sum, double &at, double row_and_col) const {
     const double sum_here = StripSums::sum_of(all_of_them);
@@ -85,7 +85,7 @@ class BackwardStrip {
   const Strip &strip;
   const PairTotal &total;
   Columns *columns;
-  const Border *right, *left;  // from the right neighbour, or null; to the left one
+  const Seam *right, *left;  // from the right neighbour, or null; to the left one
   Int total_rows, first_col;   // of the pair; of the strip
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
@@ -143,7 +143,7 @@ class BackwardStrip {
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
       const Vec forward_unit = units[v * K::band_marks];
-      const Vec from = ONE_STATE<Kind> ? c.now[1] : c.unit_b;
+      const Vec from = ONE_STATE<Kind> ? c.now[1] : c.b_for_unit;
       Vec natural = exponent_of(max_of(from, splat(SMALLEST_NORMAL))) + c.unit;
       natural = from > splat(0) ? natural : c.unit + LEVEL;
       if constexpr (Kind::local) natural = max_of(natural, splat(0));
@@ -165,7 +165,7 @@ class BackwardStrip {
       c.one = scaled(splat(1), -forward_unit);
       Vec share = (forward_unit - total.unit) + unit;
       if constexpr (is_last) share = exists ? share : splat(NOTHING);
-      c.share = Power::of(share);
+      c.to_share = Power::of(share);
       c.end_share = scaled(total.inverse_m, forward_unit - total.unit);
       largest = max_of(largest, share);
       if constexpr (GAPS_VARY<Kind>) {
@@ -209,7 +209,7 @@ class BackwardStrip {
     largest_q = max_of(largest_q, q);
     Vec p = ends_apart ? fma(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
-      const Vec t_q = c.share.times(fma(-c.total_less_origins, b, t_b));
+      const Vec t_q = c.to_share.times(fma(-c.total_less_origins, b, t_b));
       largest_q = max_of(largest_q, absolute(t_q));
       if constexpr (ends_apart) {
         p = fma(cell[K::t_matched], q + c.end_share, matched * fma(-c.total_less_forward_origin, c.end_share, t_q));
@@ -296,7 +296,7 @@ class BackwardStrip {
           if constexpr (gradients) {
             const Vec onwards = fma(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
             gap_after = b;
-            of_up[0] = fma(cell[K::across], c.share.times(onwards), of_up[0]);
+            of_up[0] = fma(cell[K::across], c.to_share.times(onwards), of_up[0]);
           }
         } else {
           const Vec open = o.template weights<From::left, 0>(), turn_right = o.template weights<From::left, DOWN<Kind>>(),
@@ -308,7 +308,7 @@ class BackwardStrip {
           gap_after = gap;
           b = fma(open, next, fma(open_down, down, arrived));
           c.now[1] = fma(turn_right, next, fma(extend, down, arrived));
-          c.unit_b = b;
+          c.b_for_unit = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
             const Vec t_gap = scanned<false>(c.scan, fma(turn, t_down, t_arrived), t_across);
@@ -319,7 +319,7 @@ class BackwardStrip {
           }
           if constexpr (gradients) {
             const Vec states[] = {Kind::local ? fma(w, c.one, matched) : matched, cell[K::across], cell[K::down]};
-            const Vec share_right = c.share.times(next), share_below = c.share.times(down);
+            const Vec share_right = c.to_share.times(next), share_below = c.to_share.times(down);
             for (int s = 0; s < 3; ++s) {
               of_left[s] = fma(states[s], share_right, of_left[s]);
               of_up[s] = fma(states[s], share_below, of_up[s]);
@@ -331,7 +331,7 @@ class BackwardStrip {
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
         if constexpr (tangents) c.now[T] = fma(cell[K::t_w], with_end, w * (ends_apart ? t_b + c.t_start_or_end : t_b));
-        const Vec q = c.share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
+        const Vec q = c.to_share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
           similarity = fma(p, max_of(strip.part<is_last>(row, v, 0), splat(FORBIDDEN)), similarity);

@@ -32,7 +32,7 @@ struct GapExtremes {
   Vec least_gap = splat(1), most_gap = splat(0);  // weights
   Vec largest_match = splat(0);                  // weights
   Vec lowest = splat(0);                         // similarity that does not forbid the match
-  // log2 of 2^LOST times the largest weight that may have been rounded to 0: absolute, and in units of its column
+  // log2 of 2^LOST times the largest weight that may have been rounded to 0: the weight, and in its column's units
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
   double spread = LARGEST_COST;  // largest range of gap weights, in bits, for which the checks of the bands hold
 
@@ -93,8 +93,8 @@ class ForwardStrip {
   const PairWeights<Kind> &weights;
   const Strip &strip;
   Columns *columns;
-  const Border *left;   // null: nothing is outside, but for the corner of soft_dtw
-  const Border *right;  // null: not needed
+  const Seam *left;   // null: nothing is outside, but for the corner of soft_dtw
+  const Seam *right;  // null: not needed
   StripEnds &ends;
   int allowed_rows = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
@@ -192,7 +192,7 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
-          // the step, if the column before had the unit in which the number, or a start, is 2^LEVEL
+          // the step from a column before whose unit makes the number, or a start, 2^LEVEL
           const Vec number_or_start = Kind::local ? max_of(number, one) : number;
           Mask counts = lane_numbers() < splat_int(count);
           if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing

@@ -31,7 +31,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   // product of each row's least weight of a gap down the column; extreme weights of gaps and matches; the lowest
   // similarity; the least A + R, which may continue right or down
   Vec sink = splat(1), least_gap = splat(1), most_gap = splat(0), most_match = splat(0), lowest = splat(0);
-  Vec least_free = splat(LARGEST);
+  Vec least_match_or_right = splat(LARGEST);
   for (Int k = 0; k < rows; ++k) {
     const int64_t at = (first + k) * strip.pitch;
     const Real *row = strip.s + at, *t_row = tangents ? strip.t_s + at : nullptr;
@@ -132,13 +132,15 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         if (turn_right_extends) arrived = fma(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
         if constexpr (keeps_steps) stepped[2] = max_of(gap - stepped[0], splat(0));
-        const Vec free = begun + gap, rest = gap + down;
-        sum = free + down;
-        c.now[0] = turn_is_open ? free : begun;
-        c.now[1] = turn_is_open ? down : rest;
-        least_free = min_of(least_free, is_last ? (lane_numbers() < splat_int(strip.last) ? free : least_free) : free);
+        const Vec match_or_right = begun + gap, gap_or_down = gap + down;
+        sum = match_or_right + down;
+        c.now[0] = turn_is_open ? match_or_right : begun;
+        c.now[1] = turn_is_open ? down : gap_or_down;
+        least_match_or_right =
+            min_of(least_match_or_right, is_last ? (lane_numbers() < splat_int(strip.last) ? match_or_right : least_match_or_right)
+                                                 : match_or_right);
         message = handed[0], down_before = down;
-        handed[1] = turn_right_extends ? rest : gap;
+        handed[1] = turn_right_extends ? gap_or_down : gap;
         if constexpr (tangents) {
           const Vec t_down = fma(open, c.now[2], extend * c.now[3]);
           t_handed[0] = fma(turn_right_is_open, t_down, t_begun);
@@ -190,9 +192,9 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   if (!ONE_STATE<Kind> && !o.turn_right_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(largest))));
     seen.add(ends);
-    // what was rounded to 0 is negligible beside an A + R, which may continue right or down, if paths from this state
-    // are dearer by at most `spread` bits
-    const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - DIGITS;
+    // A weight rounded to 0 is negligible beside A + R of its cell, which may continue right or down, if paths from A + R
+    // cost at most `spread` bits more than paths from the lost state.
+    const double spread = std::log2(-double(largest_of(-least_match_or_right))) - bits + LOST - DIGITS;
     if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
       seen.spread = std::min(seen.spread, spread);
     } else {
@@ -279,7 +281,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         const Vec to_open = open * gap, next = c.step * moved_down<1>(to_open, open_after);
         open_after = to_open;
         b = next + (opened + arrived);
-        c.unit_b = b;
+        c.b_for_unit = b;
         Vec down = fma(turn_right_is_open, next, extended + arrived);
         if (turn_right_extends) down = fma(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
@@ -310,7 +312,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
           store(row + v * LANES, value);
         }
       };
-      const Vec q = c.share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
+      const Vec q = c.to_share.times(b), p = marginals(c, cell, b, t_b, q, largest_q);
       write(to, p);
       if constexpr (gradients) {
         const int64_t at = i * strip.pitch;
@@ -318,7 +320,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
         similarity = fma(p, max_of(SIGN<Kind> * strip.part<is_last>(strip.s + at, v, 0), splat(FORBIDDEN)), similarity);
         const Vec *stepped = cell + K::stepped;
         Vec along = q, down = q;
-        if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
+        if constexpr (!ONE_STATE<Kind>) along = c.to_share.times(of_gap[0]), down = c.to_share.times(of_gap[1]);
         largest_q = max_of(largest_q, max_of(along, down));
         unrolled<gaps>([&](auto g) {
           Vec step = stepped[2 * g] * along;
@@ -348,7 +350,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
     }
   }
   peak = largest;
-  // what is rounded to 0 (less than 2^-LOST of a state, or of 1) could have continued any state of the forward sweep
+  // a B rounded to 0 was below 2^-LOST of its unit, or of the band's largest B; it may have met any forward state
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(largest)))) - LOST;
   const bool valid = lost <= LARGEST_LOSS && all_at_most(largest, splat(PairWeights<Kind>::power_of_2(ROOM))) &&
                      all_at_most(splat(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&

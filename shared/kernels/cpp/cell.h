@@ -19,8 +19,8 @@ enum class Pass { score, marginals, gradients, tangents };
 
 constexpr Real NOTHING = Real(-1e30);  // the exponent of a weight of 0
 constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
-/* A similarity of this or less forbids the match: it becomes -infinity. And an alignment of this or less is none: it needs
-   a forbidden gap, of LOWEST. */
+/* A similarity of this or less forbids the match: it becomes -infinity. An alignment whose score is this or less counts as
+   none: it needs a forbidden gap, of LOWEST. */
 constexpr Real FORBIDDEN = Real(-5e19);
 
 struct Value {

@@ -17,8 +17,8 @@ namespace alignment {
 namespace {
 
 constexpr uintptr_t HUGE_PAGE = uintptr_t{1} << 21;
-/* From this size on malloc maps new memory. Huge pages are then only advised: page faults take long, and this way all
-   threads share them as they write. */
+/* From this size on malloc maps new memory. Huge pages are then only advised: page faults take long, and this way
+   they are spread over all threads, as these write. */
 constexpr size_t LEAST_MMAP = size_t{1} << 25;
 
 #ifdef __linux__

@@ -1,8 +1,8 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
-   alignment needs more than a table here: see docs/contributing.md. Source of the recurrences: Petti et
-   al. 2021, doi:10.1101/2021.10.23.465204. */
+   alignment needs more than a table here: see docs/contributing.md. Source of the recurrences, but for
+   soft_dtw: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H
 #define RECURRENCES_H
@@ -99,8 +99,8 @@ struct GlobalLinear {
   static constexpr bool local = false;
 };
 
-/* h(i,j) = s + smax( h(i-1,j-1), h(i-1,j), h(i,j-1) ), s minus the cost of the cell; outside the matrix nothing but 0
-   before the first cell. Cuturi and Blondel 2017, arXiv:1703.01541 */
+/* h(i,j) = s + smax( h(i-1,j-1), h(i-1,j), h(i,j-1) ), s minus the cost of the cell; outside the matrix
+   -infinity, but 0 before the first cell. Cuturi and Blondel 2017, arXiv:1703.01541 */
 struct SoftDtw {
   static constexpr int states = 1;
   static constexpr int counts[] = {3};

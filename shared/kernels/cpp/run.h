@@ -76,8 +76,8 @@ std::vector<Outcome> solve_with_block_exponents(const Job &job) {
   }
   const int64_t count = int64_t(order.size());
   const int64_t threads = threads_worth(call.threads, all_cells);
-  // Threads share the strips of a pair that would keep one of them busy for long, and of the count % threads pairs that
-  // are left over.
+  // Threads share the strips of two kinds of pairs: those that would keep one thread busy for long, and the
+  // count % threads that are left over.
   if (threads > 1) put_large_first(order, cells);
   int64_t shared = 0, parts = count;
   const int64_t uneven = count < 4 * threads ? count % threads : 0;

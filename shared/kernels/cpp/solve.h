@@ -195,7 +195,7 @@ inline void set_total(Total &total, int lane, const ScoreWeight &score_weight) {
   total.tangent_rest[lane] = Real(score_weight.tangent - double(Real(score_weight.tangent)));
 }
 
-/* Zeros outside the lengths; inside them value_inside, unless that is 0. */
+/* Zeros outside the lengths; inside them value_inside; if that is 0, what is there. */
 inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real value_inside) {
   for (int64_t i = 0; i < rows; ++i) {
     int64_t kept = i < size.rows ? size.cols : 0;
@@ -270,7 +270,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight sco
     score = p.temperature * value;
     t_score = p.temperature * score_weight.tangent + t.temperature * value;
     d = gaps_of(call, tangents ? sums.cost_tangent : sums.cost);
-    if (tangents) {  // the tangent of the entropy, value - marginals * similarity / T - gaps * gap / T
+    if (tangents) {  // of the entropy value - P s / T - N gap / T; in its tangent those of value, s / T and gap / T cancel
       d.temperature = -(sums.entropy + cost_of(d, p) / p.temperature);
     } else {
       d.temperature = LN_2 * sums.entropy;

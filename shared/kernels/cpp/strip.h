@@ -91,7 +91,7 @@ struct Strip {
 
 /* What passes from strip to strip: for each row some numbers, in a unit of that row. In the forward sweep, number i + 1 is
    of row i. Strips may be computed by different threads, each of which waits for the rows that it needs. */
-struct Border {
+struct Seam {
   Real *numbers[POSITIONS ? 6 : 4] = {}, *unit = nullptr, *origin = nullptr;  // the origin of tangents
   std::atomic<Int> *progress = nullptr;  // how many rows have been handed over
   const std::atomic<bool> *given_up = nullptr;
@@ -142,8 +142,8 @@ struct Kept {
   static constexpr int band_marks = marks + (GAPS_VARY<Kind> ? 1 : 0);  // and its largest state
 };
 
-/* A tangent is kept as t - origin * V, with an origin near t / V that LANES columns choose every ORIGIN_ROWS or more: what
-   is kept stays small, however long the alignments are, and with it what rounding makes of it. */
+/* A tangent is kept as t - origin * V, V the sum of a cell's states, with an origin near t / V that LANES columns choose
+   every ORIGIN_ROWS or more: what is kept stays small, however long the alignments are, and so do its rounding errors. */
 constexpr Int ORIGIN_ROWS = 8;
 template <bool tangents>
 struct Origins {};

@@ -34,11 +34,11 @@ struct Lanes {
   Vec scale_high, scale_low;   // log2(e) / T in two parts
   Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
   Value costs[COSTS];          // all but match
-  Vec gap_tangent[PARAMETERS_PER_GAP];       // of each further gap along the border
+  Vec gap_tangent[PARAMETERS_PER_GAP];       // of each further gap position along the border
   Vec gap_whole[PARAMETERS_PER_GAP], gap_part[PARAMETERS_PER_GAP];  // its exponent and log2(fraction)
   bool is_free[2];             // whether end gaps along an axis cost nothing
   LaneGap gaps[POSITIONS ? 2 : 0];
-  Cost turn[POSITIONS ? 2 : 0];  // which gap turn and turn_right cost; none where forbidden (solve.h: weight 0)
+  Cost turn[POSITIONS ? 2 : 0];  // the gap that Cost::turn and Cost::turn_right cost; none where forbidden (solve.h: weight 0)
 };
 
 /* How many vectors are staged for a step, that is gathered in the order of the steps: similarity, gaps by position. */
@@ -270,7 +270,7 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps, int axis) {
   States<Kind> states;
   for (auto &state : states.of) state = nothing();
   if constexpr (Kind::local) return states;
-  // here and below log2_of(m), as a block computes it again: the same bits whatever the blocks are
+  // log2_of(m) even where it is known: blocks compute it anew, and bits must not depend on where blocks begin
   const Value begun = {splat(1), splat(0), pass == Pass::gradients ? log2_of(splat(1)) : splat(0)};
   if constexpr (IS_COST<Kind>) {
     states.of[0] = {splat(1), gaps > splat(0) ? splat(NOTHING) : splat(0), splat(0)};

@@ -32,7 +32,7 @@ using std::chrono::microseconds;
    microseconds, and more on a core that has slept. */
 constexpr microseconds PATIENCE(200);
 /* A longer wait for OpenMP's idle threads makes calls avoid it: at first for AVOIDED_FIRST, then for twice as long after
-   each further long wait, up to AVOIDED_MOST. */
+   each long wait in a row, up to AVOIDED_MOST. */
 constexpr microseconds LONG_WAIT(500), AVOIDED_FIRST(20000), AVOIDED_MOST(1000000);
 
 template <class Condition>

@@ -149,8 +149,8 @@ class Tiles {
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
     strips_ = strips_of(size_.cols);
     // Strips end in the order in which they begin, at most `threads` at a time: when strip k begins, strip k - threads
-    // has ended, so threads + 1 borders are enough.
-    border_slots_ = Int(std::min<int64_t>(strips_, threads + 1));
+    // has ended, so threads + 1 seams are enough.
+    seam_slots_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_weights<Kind>(weights_, job_, p_);
     if (tried) lay_out(shared);
@@ -205,10 +205,10 @@ class Tiles {
   };
 
   /* Whether a local alignment loses nothing that counts by rounding to 0. Match weights below 2^LEAST_MATCH count as 0,
-     and so do weights of gaps after a start, below 2^(-LOST - LEVEL). The loss is at most that times the gap weights of
+     and so do weights of gaps after a start, below 2^(-LOST - LEVEL). The loss is at most these times the gap weights of
      all paths: less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie between the
-     weight that is negligible beside any total (excess_of_starts) and the weight from which on the gaps after it can
-     lose no more than 2^-DIGITS of what it leads to (least_start). */
+     weight that is negligible beside any total (bits_to_negligible) and the weight above which the gaps after the match
+     lose no more than 2^-DIGITS of its alignments (least_start). */
   bool starts_lose_nothing(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
@@ -216,7 +216,7 @@ class Tiles {
       const double bits = std::log2(double(weights_.cost[int(cost)][0]));
       cheapest = std::max(cheapest, bits), dearest = std::min(dearest, bits);
     }
-    return has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), least_start(dearest));
+    return has_no_match_between(strip, double(LEAST_MATCH) - bits_to_negligible(cheapest), least_start(dearest));
   }
 
   /* Bits of a match above which the gaps after it lose nothing that counts. */
@@ -225,7 +225,7 @@ class Tiles {
   }
 
   /* How many bits below LEAST_MATCH a match must be to be negligible beside any total. */
-  double excess_of_starts(double cheapest) const {
+  double bits_to_negligible(double cheapest) const {
     // from each start by up to `steps` steps, each along either axis, to each end
     const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
     const double paths = std::max(0.0, steps * (cheapest + 1)) + std::log2(starts * steps);
@@ -261,8 +261,8 @@ class Tiles {
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!weights_.turn_right_is_allowed) {
-        // bits of the gaps that may follow a weight rounded to 0, over all cells; what follows these gaps is an alignment of
-        // its own in the total
+        // bits of the gaps that may follow a weight rounded to 0, summed over all cells; what follows these gaps is an
+        // alignment that is in the total too
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
@@ -275,7 +275,7 @@ class Tiles {
     for (Int number = 0; number < strips_; ++number) {
       const Strip strip = strip_of(number);
       if (!has_no_match_between(strip, double(LEAST_MATCH) - excess, double(LEAST_MATCH)) ||
-          !has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), start)) {
+          !has_no_match_between(strip, double(LEAST_MATCH) - bits_to_negligible(cheapest), start)) {
         return false;
       }
     }
@@ -293,22 +293,22 @@ class Tiles {
     }
     blocks_ = (rows_ + height_ - 1) / height_;
     tiled_ = strips_ * blocks_ > 1;
-    border_length_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
+    seam_length_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || has_border;
-    const size_t down = outside ? down_border_slots() * border_length_ * (Down::passed + K::marks) : 0;
-    const size_t up = recording && outside ? border_slots_ * border_length_ * (Up::count + K::marks) : 0;
+    const size_t down = outside ? down_seam_slots() * seam_length_ * (Down::passed + K::marks) : 0;
+    const size_t up = recording && outside ? seam_slots_ * seam_length_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
                  S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<StripState>(strips_));
-    down_borders_ = shared.take<Real>(down);
-    up_borders_ = shared.take<Real>(up);
+    down_seams_ = shared.take<Real>(down);
+    up_seams_ = shared.take<Real>(up);
     checkpoints_ = shared.take<Vec>(checkpoints);
     up_ = shared.take<Up>(recording ? vectors_ : 0);
     strip_states_ = shared.take<StripState>(strips_);
     for (Int strip = 0; strip < strips_; ++strip) new (strip_states_ + strip) StripState;
     if constexpr (has_border) {
-      fill_left_border();
+      fill_first_seam();
       strip_states_[0].down = rows_;
     }
     if constexpr (IS_COST<Kind>) {
@@ -346,7 +346,7 @@ class Tiles {
     StripEnds ends;
     StripSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
-    double bits_before = 0, bits_after = 0;     // of soft_dtw: of the first row before the strip, of the last row after it
+    double bits_before = 0, bits_after = 0;     // soft_dtw: of the first row left of the strip, of the last row right of it
     std::atomic<Int> down{0}, up{0};
   };
 
@@ -366,26 +366,26 @@ class Tiles {
     return strip;
   }
 
-  /* The border to the left of a strip. */
+  /* The seam to the left of a strip. */
   template <int count>
-  Border border(Real *all_borders, Int place, std::atomic<Int> *progress) const {
-    Border border;
-    Real *memory = all_borders + size_t(place) * border_length_ * (count + K::marks);
-    for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_length_;
-    border.unit = memory + count * border_length_;
-    if constexpr (tangents) border.origin = border.unit + border_length_;
-    border.progress = progress;
-    border.given_up = &given_up_;
-    return border;
+  Seam seam_at(Real *all_seams, Int place, std::atomic<Int> *progress) const {
+    Seam seam;
+    Real *memory = all_seams + size_t(place) * seam_length_ * (count + K::marks);
+    for (int n = 0; n < count; ++n) seam.numbers[n] = memory + n * seam_length_;
+    seam.unit = memory + count * seam_length_;
+    if constexpr (tangents) seam.origin = seam.unit + seam_length_;
+    seam.progress = progress;
+    seam.given_up = &given_up_;
+    return seam;
   }
-  Border down_border(Int strip) const {
-    return border<Down::passed>(down_borders_, strip % down_border_slots(), &strip_states_[strip].down);
+  Seam down_seam(Int strip) const {
+    return seam_at<Down::passed>(down_seams_, strip % down_seam_slots(), &strip_states_[strip].down);
   }
-  Border up_border(Int strip) const {
-    return border<Up::count>(up_borders_, strip % border_slots_, &strip_states_[strip].up);
+  Seam up_seam(Int strip) const {
+    return seam_at<Up::count>(up_seams_, strip % seam_slots_, &strip_states_[strip].up);
   }
   /* All are kept when recording: the backward sweep repeats the forward sweep block by block. */
-  Int down_border_slots() const { return recording ? strips_ : border_slots_; }
+  Int down_seam_slots() const { return recording ? strips_ : seam_slots_; }
 
   BorderGaps border_gaps() const {
     const double bits_per_unit = LOG2_E / p_.temperature;
@@ -428,20 +428,20 @@ class Tiles {
   }
 
   /* The column to the left of a global alignment. */
-  void fill_left_border() const {
-    const Border border = down_border(0);
+  void fill_first_seam() const {
+    const Seam seam = down_seam(0);
     const BorderGaps all_gaps = border_gaps();
     for (Int i = 0; i <= rows_; i += LANES) {
       const Vec gaps = lane_reals() + Real(i);
       Vec m, unit;
       all_gaps.weights(gaps, m, unit);
-      for (int n = 1; n < Down::passed; ++n) store(border.numbers[n] + i, splat(0));
-      store(border.numbers[0] + i, m);
+      for (int n = 1; n < Down::passed; ++n) store(seam.numbers[n] + i, splat(0));
+      store(seam.numbers[0] + i, m);
       if constexpr (!ONE_STATE<Kind>) {  // what the gap along the row receives
-        store(border.numbers[1] + i, weights_.template weights<From::left, DOWN<Kind>>() * m);
+        store(seam.numbers[1] + i, weights_.template weights<From::left, DOWN<Kind>>() * m);
       }
-      store(border.unit + i, unit);
-      if constexpr (tangents) store(border.origin + i, splat(0));
+      store(seam.unit + i, unit);
+      if constexpr (tangents) store(seam.origin + i, splat(0));
     }
   }
 
@@ -452,9 +452,9 @@ class Tiles {
     if (!POSITIONS && !starts_lose_nothing(strip)) return false;
     StripState &state_of_strip = strip_states_[number];
     const bool has_left = number > 0 || has_border, has_right = number + 1 < strips_;
-    const Border left = has_left ? down_border(number) : Border{};
-    const Border right = has_right ? down_border(number + 1) : Border{};
-    const Border *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
+    const Seam left = has_left ? down_seam(number) : Seam{};
+    const Seam right = has_right ? down_seam(number + 1) : Seam{};
+    const Seam *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
     begin(memory.down, number, strip.vectors);
     if (to) {  // the corner
       const Down &c = memory.down[strip.vectors - 1];
@@ -548,7 +548,7 @@ class Tiles {
     for (Int v = 0; v < vectors; ++v) {
       Up &c = columns[v];
       for (Vec &number : c.now) number = splat(0);
-      c.unit_b = splat(0);
+      c.b_for_unit = splat(0);
       c.unit = splat(-LEVEL);
       if constexpr (tangents) c.origin = splat(0);
       if constexpr (has_border) {  // as if gaps led to the end
@@ -573,8 +573,8 @@ class Tiles {
     StripState &state_of_strip = strip_states_[number];
     const bool has_right = number + 1 < strips_, is_last = !has_right;
     const bool has_left = number > 0 || (has_border && pass == Pass::gradients);
-    const Border right = has_right ? up_border(number + 1) : Border{}, left = has_left ? up_border(number) : Border{};
-    const Border before = number > 0 || has_border ? down_border(number) : Border{};
+    const Seam right = has_right ? up_seam(number + 1) : Seam{}, left = has_left ? up_seam(number) : Seam{};
+    const Seam before = number > 0 || has_border ? down_seam(number) : Seam{};
     Up *columns = up_ + first_vector(number);
     Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
@@ -630,7 +630,7 @@ class Tiles {
       const bool more = col + 1 < Int(size_.cols);
       add(col + 1, down, above(col, 1), unit_above(col), more ? above(col + 1, 0) : 0, more ? unit_above(col + 1) : 0);
     }
-    const Border left = up_border(0);
+    const Seam left = up_seam(0);
     for (Int row = 0; row < rows_; ++row) {
       const bool more = row + 1 < rows_;
       const double x = more ? left.numbers[0][row + 1] : 0, x_unit = more ? left.unit[row + 1] : 0;
@@ -685,8 +685,8 @@ class Tiles {
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      // no correction below the rounding error of `steps`: places are floats from the strip's first column,
-      // subtracted in double
+      // no correction below the rounding error of `steps`: places within a strip are floats, their sums and the
+      // difference double
       const double least = 4 * __DBL_EPSILON__ * double(size_.rows + size_.cols) / steps, size = std::abs(correction - 1);
       if (!(least < size && size < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       if (IS_COST<Kind>) correction = 1, gaps = steps;  // a path of soft_dtw may have any number of steps
@@ -720,10 +720,10 @@ class Tiles {
   PairWeights<Kind> weights_{MatchWeight(1.0)};
   Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
   bool tiled_ = false;   // into more than one tile
-  Int border_slots_ = 0;  // borders in use at a time; strips share them in turn
-  size_t border_length_ = 0;  // of each array of a border
+  Int seam_slots_ = 0;  // seams in use at a time; strips share them in turn
+  size_t seam_length_ = 0;  // of each array of a seam
   int band_count_ = 0;   // where there is one tile
-  Real *down_borders_ = nullptr, *up_borders_ = nullptr;
+  Real *down_seams_ = nullptr, *up_seams_ = nullptr;
   Vec *checkpoints_ = nullptr;
   Up *up_ = nullptr;
   StripState *strip_states_ = nullptr;
