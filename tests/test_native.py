@@ -222,7 +222,7 @@ SANITIZERS = (
 
 # a row in its own lanes sees no other pair, so the first comparison shows that pairs side by side do not either
 @EVERY
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_layouts_and_thread_counts_give_the_same_bits(problem, options, names, dtype):
     # in the long and narrow ones a block of rows begins at another row in each layout; between blocks logarithms are
     # not carried but taken anew
@@ -375,7 +375,8 @@ def test_the_sanitizers_find_nothing_but_a_planted_fault(kind, form, dtype):
     runtime = subprocess.check_output([*building.find_compiler(), "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("GCC's sanitizers can be loaded before Python")
-    passes = [("score", "gradients", "tangents", *more) for more in (["marginals"], ["best"], [])][form]
+    more = {"GLOBAL": ["marginals"], "AFFINE": ["best"]}.get(kind, [])
+    passes = "score", "gradients", "tangents", *more
     sanitized = cpp.target(dtype, None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), form=form)
     common = library.COMMON._replace(name="sanitized-common", flags=SANITIZERS)
     path = cpp.compiled(sanitized._replace(name=f"sanitized-{kind}", objects=(common,)))

@@ -63,7 +63,7 @@ def equal(results: Any, expected: Any, atol: float = 1e-12) -> None:
         np.testing.assert_allclose(result.detach().numpy(), exact, rtol=0, atol=atol)
 
 
-@VARIANT
+@pytest.mark.parametrize("variant", [pytest.param("wavefront", marks=slow), "fused"])
 def test_torch_compiles_first_derivatives_with_gaps_by_position(variant):
     tensors, lengths, _, scores, slopes = given()
     function = compiled(functools.partial(score, variant, lengths))

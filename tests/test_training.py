@@ -63,7 +63,7 @@ def test_loss_and_gradients_are_those_of_numpy(framework: str):
         assert np.abs(results[name] - gradient).max() < 1e-8 * np.abs(gradient).max(), name
 
 
-@MODEL
+@pytest.mark.parametrize("model", ["matrix", pytest.param("encoder", marks=pytest.mark.slow)])
 def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
     batches = [ragged(length) for length in (16, 25)]
     trainers = [make(Job(model), dtype="float64") for make in TRAINERS.values()]

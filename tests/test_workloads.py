@@ -124,7 +124,7 @@ def test_jax_differentiates_a_fit():
             assert float(slope) == pytest.approx(difference, rel=1e-5)
 
 
-@BOTH
+@pytest.mark.parametrize("framework", ["jax", pytest.param("torch", marks=pytest.mark.slow)])
 def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framework: str):
     data = inputs(FIT)
     result = computed(framework, FIT, data, "compiled_loop", "train", **data.options, **data.parameters)
