@@ -211,6 +211,12 @@ def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(m
     assert timed_by(2) == TIMED
 
 
+def test_what_takes_long_to_prepare_is_left_out_where_all_cases_have_no_room():
+    results = [right(case, 0.1, warm=[40.0 if case is FAR_SLOWER else 0.5]) for case in TIMED]
+    choices = _next_cases(run_of(record(*results)), TIMED, 2)
+    assert choices[:2] == [TIMED, [FAST, SLOW, OTHER, OTHERS_SLOW]]
+
+
 def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monkeypatch: pytest.MonkeyPatch):
     costs = {FAST: 0.5, SLOW: 0.25, FAR_SLOWER: 1000.0}
     run = run_of(record(*(right(case, 0.1, cold=seconds, new_shapes=[[seconds]]) for case, seconds in costs.items())))
@@ -243,15 +249,24 @@ def test_building_native_kernels_spends_nothing_of_the_budget(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("quick", "ends", "repeats"),
-    [(True, [35 / 3, 20 / 2, 5.0], []), (False, [0.8 * 35 / 8, 0.8 * 20 / 7], [0.2 * 15.0] * 2)],
+    ("quick", "left", "ends", "repeats"),
+    [
+        (True, 35.0, [35 / 3, 20 / 2, 5.0], []),
+        (False, 35.0, [0.8 * 35 / 8, 0.8 * 20 / 7], []),  # three processes of all cases come first
+        (False, 60.0, [0.8 * 60 / 8, 0.8 * 45 / 7, 0.8 * 30 / 6, 0.8 * 15 / 5], [0.2 * 15.0] * 3),
+    ],
 )
-def test_a_quick_run_plans_three_processes_without_repeats(
-    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, quick: bool, ends: list[float], repeats: list[float]
+def test_a_quick_run_plans_three_processes_and_others_repeat_first_calls_after_three(
+    monkeypatch: pytest.MonkeyPatch,
+    clock: SimpleNamespace,
+    quick: bool,
+    left: float,
+    ends: list[float],
+    repeats: list[float],
 ):
-    """A process takes 15 seconds, and 35 of 60 are left."""
+    """A process takes 15 seconds."""
     clock.now = 25.0
-    made = record(*(right(case, cold=0.5) for case in TIMED), settings=Settings(quick=quick, budget=60.0))
+    made = record(*(right(case, cold=0.5) for case in TIMED), settings=Settings(quick=quick, budget=25.0 + left))
     begun = simulate(monkeypatch, clock, lambda *_: 15.0)
     repeated: list[float] = []
     monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-2]))

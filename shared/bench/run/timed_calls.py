@@ -52,9 +52,10 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         missing = (run.settings.workers or least) - len(record.repeats)
         prepared = one_repeat(run, chosen, number, began + (1 - first_calls) * run.seconds_left / max(1, missing))
         taken = time.monotonic() - began
-        # with --workers, time is left for the repeats still to come
-        spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        if not run.settings.quick:
+        # time is left for the repeats still to come: with --workers, or of all cases
+        to_come = missing - 1 if run.settings.workers else max(0, ALL_CASES_REPEATS - 1 - number)
+        spare = run.seconds_left - to_come * taken
+        if not run.settings.quick and spare > 0:
             repeat_first_calls(run, prepared, number + 1, min(first_calls * taken, spare), min(taken, spare))
         run.keep()
         run.stop()
@@ -66,7 +67,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     """Choices of cases for repeat `number`, the largest first; smaller ones for when time is short.
 
-    At first all that did not fail, then those that the question needs, without dominated cases.
+    At first all that did not fail, or of these what prepares fast; then those that the question needs.
     """
     right = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is None and run.plan.drops_dominated:
@@ -78,7 +79,8 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     cheap = [case for case in right if repeats[case] and _seconds_of(run, case) < CHEAP_CASE]
     few = {case for case in right if not repeats[case] or (case in cheap and repeats[case] < LEAST_REPEATS)}
     chosen = [case for case in right if case in needed or case in few]
-    return [choice for choice in (*([right] if number < ALL_CASES_REPEATS else []), chosen, cheap) if choice]
+    of_all = [right, [case for case in right if _seconds_to_prepare(run.record.result(case)) <= _SHORT_FIRST_CALL]]
+    return [choice for choice in (*(of_all if number < ALL_CASES_REPEATS else []), chosen, cheap) if choice]
 
 
 def _seconds_of(run: Run, case: Case) -> float:
