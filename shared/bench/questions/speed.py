@@ -58,7 +58,7 @@ class Speed(Question):
         return super().contenders(record) | unsettled
 
     def is_default(self, settings: Settings, framework: str, variant: str, abilities: Abilities) -> bool:
-        """Also the loop that one would write first, in PyTorch an eager one."""
+        """Add the loop that one would write first, in PyTorch an eager one, to the problem's defaults."""
         return variant == WRITTEN_FIRST[framework] or super().is_default(settings, framework, variant, abilities)
 
     def answer(self, record: Record) -> Answer:
