@@ -146,7 +146,7 @@ def _run(record: Record, keep: Keeper) -> int:
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:
-        print_error("interrupted; this is what was finished:" if record.results else "interrupted")
+        print_error("interrupted; this is what was finished:" if record.has_any else "interrupted")
         return 130
     except (MemoryError, OSError) as error:
         return _fail(str(error) or "the input does not fit into memory")

@@ -39,6 +39,7 @@ SLOW = pytest.mark.slow
     [
         ("jax", 2, 1, FEW),
         pytest.param("torch", 3, 1, ("check_steps", *FEW), marks=SLOW),
+        pytest.param("jax", 2, 1, ("check_steps",), marks=SLOW),
         pytest.param("jax", 1, 2, ("check_steps", "check_predictions"), marks=SLOW),
     ],
 )

@@ -47,10 +47,10 @@ def test_kernels_compile_fit_and_take_what_is_passed(problem, call, layout, by_p
     from shared.kernels.triton.machine_code import machine_code, parameter_bytes, requirements
 
     count = 0.0
-    # the exact kernels that follow those with block exponents have cases of their own
+    # exact gradients, which follow those with block exponents, have cases of their own
     every = launches(problem, call, layout, by_position, dtype)
     with_blocks = [launch for launch in every if launch.kernel.name.startswith("block")]
-    for launch in with_blocks if with_blocks and call != "score" else every:
+    for launch in with_blocks if with_blocks and call == "gradients" else every:
         compiled = machine_code(launch.kernel, 90, "int64" if dtype == "float64" else "int32")
         # arguments as launch.cc passes them, then pointers of Triton's own
         both = zip(launch.arguments, launch.is_wide, strict=True)

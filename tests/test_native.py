@@ -358,8 +358,8 @@ def test_a_large_result_is_put_into_large_pages():
     assert faults <= (pages / 20 if system >= (6, 1) else 2 * pages)
 
 
-# Affine gaps have the most states, and global alignments a border that costs something. Gradients of affine gaps go the
-# way of marginals. The best alignments where gaps are numbers are the kernels' by position too.
+# Affine gaps have the most states, and global alignments a border that costs something. But for
+# GLOBAL gradients stand in for marginals. The best alignments where gaps are numbers are the kernels' by position too.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "form", "dtype"),
@@ -375,7 +375,7 @@ def test_the_sanitizers_find_nothing_but_a_planted_fault(kind, form, dtype):
     runtime = subprocess.check_output([*building.find_compiler(), "-print-file-name=libasan.so"], text=True).strip()
     if not Path(runtime).is_absolute():
         pytest.skip("GCC's sanitizers can be loaded before Python")
-    more = {"GLOBAL": ["marginals"], "AFFINE": ["best"]}.get(kind, [])
+    more = {"GLOBAL": ["marginals"], "AFFINE": ["best"], "GLOBAL_AFFINE": ["best"]}.get(kind, [])
     passes = "score", "gradients", "tangents", *more
     sanitized = cpp.target(dtype, None, passes, (f"-DKIND=ALIGNMENT_{kind}", *SANITIZERS), form=form)
     common = library.COMMON._replace(name="sanitized-common", flags=SANITIZERS)

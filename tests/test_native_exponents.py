@@ -440,7 +440,7 @@ def test_long_pairs_are_cut_into_tiles_alike_for_any_threads_and_company(problem
         assert_same_bits([array[chosen] for array in one[:4]], alone.results()[:4])
 
 
-# what makes the compiler's vectors shorter, and a kind of each border, gap and dtype; AArch64's have 4 lanes, or 2
+# what makes the compiler's vectors shorter, and a kind in float32 and one in float64; AArch64's have 4 lanes, or 2
 NARROWER = {
     "8 lanes": ("-mno-avx512f", ("float32", *IN_BLOCKS[2]), ("float64", "needleman_wunsch", {})),
     "4 lanes": ("-mno-avx", ("float32", "smith_waterman", {"end": "any"}), ("float64", "needleman_wunsch", {})),

@@ -1,7 +1,7 @@
 """The processes that train together: those of jax.distributed, started by the user, with all their devices.
 
-One process with several devices needs no jax.distributed. `torch_impl.learning.processes` has the same names with the
-same meaning. Here each device has a shard of a batch, and a process may have several devices.
+One process with several devices needs no jax.distributed. `torch_impl.learning.processes` is the
+counterpart. Here each device has a shard of a batch, and a process may have several devices.
 """
 
 import functools

@@ -183,6 +183,11 @@ class Record:
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
 
+    @property
+    def has_any(self) -> bool:
+        """Whether anything has been measured, or is known not to work."""
+        return any(r.cold or r.blocks or r.reason or r.details for r in self.results)
+
     def result(self, case: Case) -> Result:
         """The result of a case; begins one if there is none."""
         known_result = next((result for result in self.results if result.case == case), None)

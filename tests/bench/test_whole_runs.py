@@ -405,7 +405,7 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SIZES.items():
             patch.setattr(alignment_inputs, name, value)
-        has = {"copies": 4, "memory": 120_000}  # 45 % of that is 8 times the 4 pairs, lengths included, 5.5 times
+        has = {"copies": 4, "memory": 120_000}  # 45 % of it has room for 8 times the four pairs 5 times
         use_numpy_workers(patch, {**LOST, "do": "cold", "then": "lacks memory"}, **has, notes=str(notes))
         ended = run_here("--device", "cuda", *LEAST, "--variant", "wavefront,fused", "--json", str(path))
         assert ended.code == 0, ended.err
@@ -425,12 +425,12 @@ def test_a_case_with_too_little_memory_is_no_failure(on_gpu: SimpleNamespace):
     assert "Left out: PyTorch wavefront was not completed (out of memory)." in on_gpu.out
 
 
-def test_there_are_two_inputs_and_the_larger_is_the_largest_batch_that_fits(on_gpu: SimpleNamespace):
+def test_there_are_two_inputs_and_the_larger_is_halved_where_memory_is_small(on_gpu: SimpleNamespace):
     inputs = on_gpu.record.inputs
     assert {name: facts.shape for name, facts in inputs.items()} == {"6x5": (3, 6, 5), "9x8": (16, 9, 8)}
     assert inputs["9x8"].work == 16 * 72
     assert inputs["9x8"].text == "random similarity, seed 0, 4 pairs of 9 x 8, each 4 times"
-    fits = "9x8: 16 pairs are the most that fit; 32 were asked for"
+    fits = "9x8: 16 pairs instead of 32, for want of memory"
     assert fits in on_gpu.out
     assert {note[4] for name in ("jax", "torch") for note in noted(on_gpu, name, "call")} == {3, 16}
     # what is repeated is judged in all its copies

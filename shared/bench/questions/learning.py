@@ -84,7 +84,7 @@ class Learning(AxisQuestion):
         target = _target(run, cases, split(families)[1])
         cases = [case for case in cases if case.framework not in record.missing
                  and (case.pass_name, case.label) != (STEP, COLD)]  # fmt: skip
-        record.results = [*map(record.result, cases)]
+        record.results = [result for result in record.results if result.case in cases or result.details]
 
         def one_process(part: Sequence[Case], number: int, seconds: float) -> None:
             case = part[0]

@@ -77,8 +77,7 @@ class Keeper:
 
     def write(self) -> str | None:
         """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
-        has_any = any(r.cold or r.blocks or r.reason or r.details for r in self._record.results)
-        if self._path is not None and (has_any or not self._path.exists()):
+        if self._path is not None and (self._record.has_any or not self._path.exists()):
             try:
                 self._record.write(self._path)
             except OSError as error:

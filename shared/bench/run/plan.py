@@ -1,7 +1,7 @@
 """The plan of a run: what is measured and how. A question makes it; a run knows nothing else of the question."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,13 +26,13 @@ class Plan:
     """The cases of a run, its inputs, how its workers start, and when it has measured enough."""
 
     starts: Mapping[tuple[str, str], WorkerStart]  # by framework and label
-    inputs: Mapping[str, Inputs] = field(default_factory=dict)
+    inputs: Mapping[str, Inputs]
     # from the abilities of each usable framework: the cases, and those that a framework cannot run
-    cases: Callable[[Mapping[str, Abilities]], tuple[list[Case], list[Absence]]] = lambda _: ([], [])
-    measure: Callable[[Any, list[Case], dict[str, Inputs]], None] = lambda *_: None  # by a Run, into its record
-    deciding: Callable[[Record], list[Estimate]] = lambda _: []  # what must be precise before the run may end
-    contenders: Callable[[Record], set[Case]] = lambda _: set()  # the cases that must be timed further
+    cases: Callable[[Mapping[str, Abilities]], tuple[list[Case], list[Absence]]]
+    measure: Callable[[Any, list[Case], dict[str, Inputs]], None]  # by a Run, into its record
+    deciding: Callable[[Record], list[Estimate]]  # what must be precise before the run may end
+    contenders: Callable[[Record], set[Case]]  # the cases that must be timed further
     times_rounds: bool = True  # whether fresh workers time rounds
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # a case of seconds is timed in one repeat where another variant is far faster
+    drops_dominated: bool = True  # calls of seconds: in one repeat only, where a variant is far faster

@@ -37,7 +37,7 @@ from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
-# bytes of memory for each byte of the input, at least, so that first derivatives fit beside the call before's result
+# bytes of memory for each byte of the input, at least, so that first derivatives fit beside a previous result
 _MEMORY_OVER_INPUT = 8
 
 
@@ -150,7 +150,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         for note in one.notes:
             record.note(note)
         if one.copies < used[name].copies:
-            record.note(f"{name}: {one.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
+            record.note(f"{name}: {one.pairs:,} pairs instead of {used[name].pairs:,}, for want of memory")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_usable():
         record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
     run.keep()

@@ -191,7 +191,7 @@ class CaseRunner:
             self.ready()
             seconds = []
             for _ in range(calls):
-                self.backend.flush(case.device)  # nor are a model's arguments in an accelerator's caches; none on a CPU
+                self.backend.flush(case.device)  # as in a model, arguments are not in an accelerator's caches
                 if case.label == BETWEEN:
                     self.backend.multiply()
                 seconds.append(timed(call)[0])

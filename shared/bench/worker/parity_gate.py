@@ -32,9 +32,9 @@ class ParityGate:
     @functools.cache  # noqa: B019 - the gate lives as long as its process
     def inputs(self, name: str) -> Inputs:
         """An input of the run."""
-        return self.stored(f"{name}.inputs")
+        return self._stored(f"{name}.inputs")
 
-    def stored(self, name: str) -> Any:
+    def _stored(self, name: str) -> Any:
         """A file of the run's folder."""
         return pickle.loads((self.folder / name).read_bytes())
 
@@ -61,7 +61,7 @@ class ParityGate:
         """The expected result, and its source in words."""
         auto = self.backend.abilities(case.problem, case.device).auto
         if case.input not in self._expected_results:
-            problem, reference = problem_of(case.problem), self.stored(f"{case.input}.reference")
+            problem, reference = problem_of(case.problem), self._stored(f"{case.input}.reference")
             run = functools.partial(self._float64, replace(case, variant=auto))
             self._expected_results[case.input] = problem.confirmed(reference, self.inputs(case.input), run)
         expected, source = self._expected_results[case.input]

@@ -36,7 +36,7 @@ constexpr Real LEAST_MATCH = -100 * RANGE_FACTOR;   // bits
 constexpr double MOST_DECAY = 36 * RANGE_FACTOR;    // bits
 constexpr double LARGEST_COST = 27 * RANGE_FACTOR;  // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40 * RANGE_FACTOR;  // log2 of the total, in the largest unit of all columns
-// log2 of the largest error of a probability, before the step to the next column's unit enlarges it: 2^(28 RANGE_FACTOR)
+// log2 of the largest error of a probability, before the step to the next column's unit, by up to 2^(28 RANGE_FACTOR)
 constexpr double LARGEST_LOSS = -52 * RANGE_FACTOR;
 constexpr Real LARGEST_SHARE = 120 * RANGE_FACTOR;  // bits of forward unit * backward unit / total; where
                                                     // alignments pass, they are at most -LEAST_TOTAL + 2 D

@@ -2,7 +2,7 @@
 
    A strip is swept by block_forward.h and then by block_backward.h. Vocabulary: a band is up to MOST_ROWS rows in which
    all states of a column have one exponent (block_exponent.h); a band that leaves the range is tried again with fewer
-   rows. A block is the rows between two checkpoints, a tile is a block of one strip (tiles.h), and a border is what a
+   rows. A block is the rows between two checkpoints, a tile is a block of one strip (tiles.h), and a seam is what a
    strip passes to its neighbour for each row, so that several threads can share a pair. */
 
 #ifndef STRIP_H
