@@ -46,7 +46,7 @@ def check(
     parameters["temperature"][4::5] = 0
     results = []
     for layout, threads in ((PAIRS, 1), (ROWS, 1), (0, 1), (0, 2)):
-        call = Given(problem, similarity, lengths, parameters, options, layout, threads)
+        call: Any = Given(problem, similarity, lengths, parameters, options, layout, threads)
         d_values = np.empty_like(call.values)
         instead = lambda *arguments: kernel.gradients(*arguments, d_values.ctypes.data)  # noqa: B023, E731
         call.kernel = SimpleNamespace(**{"marginals": instead} | vars(kernel))
