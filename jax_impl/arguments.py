@@ -20,7 +20,7 @@ class Arguments(NamedTuple):
     similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: jax.Array  # (*batch, 2), int32, inside the matrix
     parameters: dict[str, jax.Array]  # each (*batch), or for a gap by position like similarity
-    temperature_factor: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    temperature_factor: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive and finite
     result_dtype: Any
 
 

@@ -10,7 +10,7 @@ power of two 2^e for each pair and position keeps weights in range, renewed ever
     marginals  w (one + q H_diagonal) U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first, which is about 2^FIRST_EXPONENT; a
+float32. In a block no state falls below g^BLOCK times its position's first state, about 2^FIRST_EXPONENT; a
 local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.

@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for child processes
     if shutil.which("c++"):
-        name = "quick_compiler.sh" if "not slow" in (config.getoption("markexpr") or "") else "quick_for_double.sh"
+        name = "quick_compiler.sh" if "not slow" in (config.getoption("markexpr") or "") else "quick_for_most.sh"
         os.environ.setdefault("CXX", str(Path(__file__).with_name(name)))
         if not hasattr(config, "workerinput"):  # before the processes of the suite
             precompile_headers()

@@ -38,6 +38,13 @@ KINDS = {
 }
 
 
+# problem -> dtype
+OF_JAX = {
+    "fused": dict.fromkeys(PROBLEMS, "float32"),
+    "wavefront": {"smith_waterman_affine": "float32", "needleman_wunsch": "float64"},
+}
+
+
 def everywhere() -> Iterator[Any]:
     """(framework, variant, problem, options, dtype).
 
@@ -50,9 +57,7 @@ def everywhere() -> Iterator[Any]:
         dtypes = ("float32", "float64") if is_last else (DTYPES[PROBLEMS[problem].options.index(options) % 2],)
         is_slow = not is_last
         if framework == "jax":
-            of_wavefront = {"smith_waterman_affine": ("float32",), "needleman_wunsch": ("float64",)}
-            dtypes = ("float32",) if variant == "fused" else of_wavefront.get(problem, ())
-            dtypes = dtypes if is_last else ()
+            dtypes = [OF_JAX[variant][problem]] if is_last and problem in OF_JAX[variant] else []
             is_slow = problem != {"fused": "smith_waterman", "wavefront": "needleman_wunsch"}[variant]
         for dtype in dtypes:
             yield pytest.param(framework, variant, problem, options, dtype, marks=[pytest.mark.slow] * is_slow)

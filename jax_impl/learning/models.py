@@ -49,7 +49,7 @@ class Matrix(Gaps):
 
     def similarity(self, first: Array, second: Array, lengths: Array) -> Array:
         """(pairs, rows, cols) for residues (pairs, rows) and (pairs, cols)."""
-        # products with one-hot vectors: their gradient is a product too, and no sum of every cell into 400 numbers
+        # products with one-hot vectors: their gradient is a product too, not a scatter of every cell into 400 sums
         one, other = (jax.nn.one_hot(residues, RESIDUES, dtype=self.matrix.dtype) for residues in (first, second))
         return one @ self.symmetric() @ other.mT
 

@@ -196,7 +196,7 @@ def test_a_prediction_has_time_memory_and_the_faster_framework():
     assert re.fullmatch(r"JAX \(vmap\) against PyTorch \(vmap\): JAX 1[\d.]*× \([\d.]+ … [\d.]+\)\.", sentence)
     close = [results("jax", FAST, noise=0), results("torch", FAST, noise=1)]
     _, (sentence,) = predicted(growth_of(*close), NEW)
-    assert ": no clear winner (within " in sentence
+    assert sentence.startswith("JAX (vmap) against PyTorch (vmap): no clear winner (within ")
     assert predicted(growth_of(close[0]), NEW)[1] == []
 
 

@@ -126,7 +126,7 @@ class AxisQuestion(Question):
                     panels.setdefault(row.input, []).append(Line(framework, row.variant, measured))
             if panels:
                 reading = f"{self.change} over {self.axis}. The dotted line: ideal scaling."
-                yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
+                yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", ideal=True), reading)
 
     def _table(self, record: Record, rows: Sequence[Row]) -> Table:
         """A row for each point of each case; without columns that nothing fills."""

@@ -51,13 +51,12 @@ class Line(NamedTuple):
     points: Sequence[tuple[float, float]]
 
 
-def line_plot(
-    panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, x_base: int = 10, ideal: bool = False
-) -> str:
-    """An SVG document, a panel for each title. ideal: with the line value = x."""
+def line_plot(panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, ideal: bool = False) -> str:
+    """An SVG document, a panel for each title. ideal: with the line value = x, on axes of base 2."""
     every = [line for lines in panels.values() for line in lines]
     names = list(dict.fromkeys(line.name for line in every))
     ticks = sorted({x for line in every for x, _ in line.points})
+    base = 2 if ideal else 10
 
     def draw(*axes: Any) -> None:
         for panel_axes, (title, lines) in zip(axes, panels.items(), strict=True):
@@ -70,9 +69,9 @@ def line_plot(
                 )  # fmt: skip
             if ideal:
                 panel_axes.plot(ticks, ticks, ":", color=_GREY)
-            panel_axes.set_yscale("log", base=x_base if ideal else 10)
-            panel_axes.set_xscale("log", base=x_base)
-            if x_base == 2:
+            panel_axes.set_yscale("log", base=base)
+            panel_axes.set_xscale("log", base=base)
+            if ideal:
                 panel_axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
                 panel_axes.minorticks_off()
             panel_axes.yaxis.set_major_formatter(formatter(unit))

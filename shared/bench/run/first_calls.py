@@ -32,9 +32,8 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last variants of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
     variants = problem_of(run.settings.problem).variant_names
-    results = {case: run.record.result(case) for case in cases}  # in the order of the tables
     ordered = sorted(cases, key=lambda case: (run.is_slow(case), -variants.index(case.variant)))
-    pending = [results[case] for case in ordered if _is_pending(run, results[case])]
+    pending = [result for result in map(run.record.result, ordered) if _is_pending(run, result)]
     run.progress.begin("first calls", len(pending))
     for result in pending:
         run.progress.step(result.case.title)

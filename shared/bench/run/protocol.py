@@ -163,7 +163,7 @@ def _that_fit(run: Run, inputs: dict[str, Inputs]) -> dict[str, Inputs]:
     A case that needs still more reports that when it is measured.
     """
     memory = min(filter(None, run.memory.values()), default=math.inf)
-    fitting = dict(inputs)
+    fitting: dict[str, Inputs] = {}
     for name, one in inputs.items():
         copies, bytes_of_copy = one.copies, sum(array.nbytes for array in one.hashed)
         while copies > 1 and _MEMORY_OVER_INPUT * bytes_of_copy * copies > memory:

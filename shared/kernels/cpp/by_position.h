@@ -136,9 +136,9 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         sum = match_or_right + down;
         c.now[0] = turn_is_open ? match_or_right : begun;
         c.now[1] = turn_is_open ? down : gap_or_down;
-        least_match_or_right =
-            min_of(least_match_or_right, is_last ? (lane_numbers() < splat_int(strip.last) ? match_or_right : least_match_or_right)
-                                                 : match_or_right);
+        least_match_or_right = min_of(
+            least_match_or_right,
+            is_last ? (lane_numbers() < splat_int(strip.last) ? match_or_right : least_match_or_right) : match_or_right);
         message = handed[0], down_before = down;
         handed[1] = turn_right_extends ? gap_or_down : gap;
         if constexpr (tangents) {
