@@ -16,7 +16,7 @@ WITH_PATH = ("fused",)  # the variants that have it
 
 
 class Variant(NamedTuple):
-    """One rung: a way to compute it."""
+    """One way to compute a problem: a rung of the ladder."""
 
     name: str
     changes: str
@@ -57,7 +57,7 @@ ALIGNMENT_VARIANTS = (
     ),
     Variant("scan_select", "an arithmetic select instead of the cond"),
     Variant("batch_loop", "a batch: a Python loop that calls, for each pair, the compiled scan_select"),
-    Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),
+    Variant("vmap", "a batch: scan_select, written for one pair and mapped over the pairs by the framework's vmap"),
     Variant("wavefront", "the batch innermost, every shift in one direction, derivatives written by hand"),
     Variant("cuda_graph", "on a GPU the wavefront's launches captured once, by hand, in a CUDA graph"),
     Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),

@@ -163,9 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=quickly)
     precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
-    workers = (
-        f"fresh processes that time each case (default {LEAST_REPEATS} or more, if there is time; in some questions 3)"
-    )
+    workers = f"fresh processes for each case (default {LEAST_REPEATS} or more, if there is time; in some questions 3)"
     add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)

@@ -55,9 +55,6 @@ class FamilyInputs(Inputs):
         """Pairs of an epoch, if all families are trained on."""
         return sum(len(packed.pairs) for packed in epoch_batches(self.families, Job(seed=self.seed), 1))
 
-    def resized(self, step: int) -> "FamilyInputs":
-        raise NotMeasurable("families have the lengths that they have")
-
 
 def _folder(text: str) -> str:
     return str(file(text).absolute())  # a record may be resumed in another folder

@@ -12,7 +12,6 @@ from shared.problems.own_gate import Slopes, judge_slopes, slopes_of
 from shared.problems.problem import (
     DATA,
     Inputs,
-    NotMeasurable,
     Problem,
     Rate,
     Sizes,
@@ -76,9 +75,6 @@ class OwnInputs(Inputs):
     @property
     def work(self) -> int:
         return 1
-
-    def resized(self, step: int) -> "OwnInputs":
-        raise NotMeasurable("inputs(seed) gives one shape only")
 
 
 def _is_float(array: np.ndarray) -> bool:

@@ -17,6 +17,10 @@ from shared.variants import VARIANTS, Abilities, Variant
 SINGLE, BATCH, DATA = "single", "batch", "data"
 
 
+class NotMeasurable(Exception):
+    """A number that cannot be had although nothing is wrong; the text says why, and stands in its place."""
+
+
 @dataclass(frozen=True)
 class Inputs(ABC):
     """One call's arguments, as NumPy arrays and numbers. Its fields are the arrays, beside those that are here."""
@@ -65,12 +69,12 @@ class Inputs(ABC):
         """The number of pairs in one call, each computed by itself; None where the input has no pairs."""
         return None
 
-    @abstractmethod
     def resized(self, step: int) -> "Inputs":
         """An input of another shape, new to the compiler: another shape for each step from 1.
 
-        Raises NotMeasurable.
+        Raises NotMeasurable where there is none.
         """
+        raise NotMeasurable("this input has one shape")
 
 
 class Rate(NamedTuple):
@@ -133,10 +137,6 @@ def check_memory(needed_bytes: int, what: str) -> None:
     """
     if needed_bytes > psutil.virtual_memory().available:
         raise UnusableInput(f"{what} do not fit into memory: take fewer, or smaller ones")
-
-
-class NotMeasurable(Exception):
-    """A number that cannot be had although nothing is wrong; the text says why, and stands in its place."""
 
 
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)

@@ -103,7 +103,7 @@ def test_the_commit_is_dirty_only_if_code_has_changed(monkeypatch: pytest.Monkey
     result.parent.mkdir()
     code.write_text("one\n")
     result.write_text("one\n")
-    monkeypatch.setattr(machine_module, "_ROOT", tmp_path)
+    monkeypatch.setattr(machine_module, "ROOT", tmp_path)
     git("init", "-q")
     git("add", "code.py", "results")
     git("commit", "-q", "-m", "one")
@@ -114,7 +114,7 @@ def test_the_commit_is_dirty_only_if_code_has_changed(monkeypatch: pytest.Monkey
     code.write_text("two\n")
     assert machine()["git_commit"] == f"{clean}-dirty"
     with monkeypatch.context() as patch:
-        patch.setattr(machine_module, "_ROOT", result.parent)  # as in an environment within another checkout
+        patch.setattr(machine_module, "ROOT", result.parent)  # as in an environment within another checkout
         assert machine()["git_commit"] is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine()["git_commit"] is None  # without git

@@ -48,7 +48,7 @@ def cells(found: Answer, row: str) -> list[str]:
 SECOND, THIRD = "autograd twice, create_graph", "autograd three times, create_graph"
 
 
-def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
+def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_variants():
     both: tuple[Any, Any] = ("smith_waterman", "free_gap")
     shown = answer(
         *(tried("torch", "vmap", p, second_derivative=raises(OWN.format("vmap"))) for p in both),
@@ -64,18 +64,18 @@ def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
     assert cells(shown, THIRD) == ["yes", "yes", "yes / > 120 s"]
     assert errors.rows == [
         ("E1", "scan_cond,\nvmap", "CannotDifferentiate: variant … is right to first order only"),
-        ("E2", "fused, for\nsmith_waterman", "ValueError: no"),
+        ("E2", "fused\n(smith_waterman)", "ValueError: no"),
     ]
     assert table.below[-1] == "Not built: PyTorch cuda_graph score, not compiled: no CUDA device."
     assert table.rows[-1] == ("every other", "yes", "yes", "yes") and "func.vmap" in table.below[0]
     assert dict(shown.statements)["PyTorch"] == f"take fused; for {THIRD}, export take vmap."
     most = [tried("jax", "vmap", problem, export=raises("ValueError: no")) for problem in ("a", "b")]
-    assert answer(*most, tried("jax", "vmap", "c")).tables[1].rows[0][1] == "vmap, not\nfor c"
+    assert answer(*most, tried("jax", "vmap", "c")).tables[1].rows[0][1] == "vmap (a, b)"
 
 
-def test_a_transform_that_no_rung_does_is_told():
+def test_a_transform_that_no_variant_does_is_told():
     alone = answer(tried("jax", "fused", third_derivative=raises("E: y")))
-    nobody = "take fused where it works; none of these rungs does grad of grad of grad."
+    nobody = "take fused where it works; none of these variants does grad of grad of grad."
     assert dict(alone.statements)["JAX"] == nobody
 
 
@@ -87,7 +87,7 @@ def test_a_wrong_transform_and_one_that_was_not_tried_are_told():
     assert cells(shown, "vmap") == ["WRONG"] and cells(shown, "export") == ["–"]
     assert shown.statements[0] == ("WRONG", "JAX fused score, smith_waterman, not compiled: vmap: off by 1")
     said = shown.statements[1].text
-    assert said.startswith("of what was tried: take fused") and said.endswith("none of these rungs does vmap.")
+    assert said.startswith("of what was tried: take fused") and said.endswith("none of these variants does vmap.")
     below = shown.tables[0].below
     assert "Not all of it was tried for smith_waterman in the time: fused." in below
     assert "Not all of it was tried for free_gap in the time: fused." in below

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from shared.alignments import ALIGNMENTS
 from shared.backends import is_file
+from shared.bench.measure.machine import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # variant -> the definition, or the module, that is its own
 _STARTS = {"diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap", "wavefront": "wavefront",
            "fused": "kernels.fused"}  # fmt: skip

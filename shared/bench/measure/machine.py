@@ -14,7 +14,7 @@ import psutil
 
 from shared.bench.measure.clock import timed
 
-_ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 # bytes of all threads together, more than caches hold (but for some server CPUs); and how often they are copied
 _STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
 _CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
@@ -46,9 +46,7 @@ def git_commit() -> str | None:
     status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:
         commit, changed = (
-            subprocess.run(
-                ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, timeout=10, check=True
-            ).stdout
+            subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True).stdout
             for arguments in (("rev-parse", "HEAD", "--show-prefix"), status)
         )
     except (OSError, subprocess.SubprocessError):

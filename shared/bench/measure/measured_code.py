@@ -10,12 +10,13 @@ import ast
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from shared.backends import module_of
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.measure.code_size import COMMENT, ROOT, definitions_of, names_of, reached
+from shared.bench.measure.code_size import COMMENT, definitions_of, names_of, reached
+from shared.bench.measure.machine import ROOT
 from shared.bench.record import Record
 
 # ignored in what ast.dump writes: docstrings, imports, module names, argument names in calls
@@ -57,19 +58,29 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
     elsewhere = ".triton" if device == "cpu" else ".cpp"
     used = reached(root, starts, lambda name: definitions[name].module not in not_timed and elsewhere not in name)
     nodes = {node for one in used.values() for node in one.nodes}
-    parts = [part for node in nodes for part in ast.walk(node)]
     bound = {name.split(".")[-1] for name, one in used.items() if one.nodes or definitions.keys() & one.uses[:1]}
-    bound |= {name for part in parts if isinstance(part, ast.ClassDef) for item in part.body for name in names_of(item)}
-    bound |= {part.attr for part in parts if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)}
-    texts = [re.sub(r"(?:, )?\w+=\[[, ]*\]", "", _UNSEEN.sub("", ast.dump(node))) for node in nodes]
+    bound = bound.union(*(attributes for _, attributes in map(_python, nodes)))
+    texts = [text for text, _ in map(_python, nodes)]
     for folder in {root.joinpath(*one.module.split(".")).parent for one in used.values()}:
         files = [path for path in folder.iterdir() if path.suffix in (".cpp", ".cc", ".h")]
-        texts += [text for path in files for text in _cpp(path.read_text(encoding="utf-8"))]
-    return hashlib.sha256("\n".join(sorted(_numbered(text, bound) for text in texts if text)).encode()).hexdigest()[:12]
+        texts += [text for path in files for text in _cpp(path)]
+    numbered = sorted(_numbered(text, frozenset(bound & _names(text))) for text in texts if text)
+    return hashlib.sha256("\n".join(numbered).encode()).hexdigest()[:12]
 
 
-def _cpp(source: str) -> Iterator[str]:
+@functools.cache
+def _python(node: ast.stmt) -> tuple[str, set[str]]:
+    """A statement as ast.dump writes it, without what is ignored; and the attributes that it defines."""
+    parts = list(ast.walk(node))
+    names = {name for part in parts if isinstance(part, ast.ClassDef) for item in part.body for name in names_of(item)}
+    names |= {part.attr for part in parts if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)}
+    return re.sub(r"(?:, )?\w+=\[[, ]*\]", "", _UNSEEN.sub("", ast.dump(node))), names
+
+
+@functools.cache
+def _cpp(path: Path) -> list[str]:
     """The declarations of a C++ file, with names as ast.dump writes them."""
+    source, declarations = path.read_text(encoding="utf-8"), []
     text = re.sub("(?m)^ *#.*", r"\g<0>;", re.sub(r"#include.*|\\\n", "", COMMENT.sub("", source)))
     words = re.findall(r"std::\w+|\.?[a-zA-Z]\w*|[\w.]+|\S", text.replace("->", "."))
     tokens = [word if re.fullmatch(_CPP, word) else f"id='{word}'" for word in words]
@@ -78,11 +89,19 @@ def _cpp(source: str) -> Iterator[str]:
         if token in ("{", "}"):  # of a function?
             opened = [*opened, "(" in tokens[start:place]] if token == "{" else opened[:-1]
         if token in ("{", "}", ";") and not any(opened):
-            yield " ".join(tokens[start : place + 1])
+            declarations.append(" ".join(tokens[start : place + 1]))
             start = place + 1
+    return declarations
 
 
-def _numbered(text: str, bound: set[str]) -> str:
+@functools.cache
+def _names(text: str) -> set[str]:
+    """The names in a text."""
+    return {*re.findall(r"\b(?:id|attr|name|arg)='(\.?\w+)'", text)}
+
+
+@functools.cache
+def _numbered(text: str, bound: frozenset[str]) -> str:
     """A text with numbers for the names that it or the project binds, anew in each statement."""
     text, numbered = re.sub(r"\b(?:name|arg)='", "id='", text), ""
     local = bound.union(re.findall(r"\bid='(\.?\w+)'(?!, ctx=[LD])", text))

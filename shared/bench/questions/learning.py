@@ -243,8 +243,6 @@ def _table(record: Record, trained: Sequence[Result]) -> Table:
             cells["lines of code: models and trainer"] = str(record.code_lines[case.framework][case.variant])
     names = dict.fromkeys(name for cells in columns.values() for name in cells)
     rows = [(name, *(cells.get(name, NOTHING) for cells in columns.values())) for name in names]
-    target = f"F1 {trained[0].details['target']:.3f} on the validation families"
-    below = (
-        f"The quality: {target}, that of BLOSUM62 with gaps of {GAP_OPEN:g} and {GAP_EXTEND:g}, T = {TEMPERATURE:g}."
-    )
-    return Table("What a training takes", ("", *columns), rows, left_then_right(1, len(columns)), (below,))
+    below = (f"The quality: F1 {trained[0].details['target']:.3f} on the validation families, that of BLOSUM62 with "
+             f"gaps of {GAP_OPEN:g} and {GAP_EXTEND:g}, T = {TEMPERATURE:g}.",)  # fmt: skip
+    return Table("What a training takes", ("", *columns), rows, left_then_right(1, len(columns)), below)

@@ -68,9 +68,6 @@ class StepInputs(Inputs):
     def work(self) -> int:
         return int(self.batch.lengths.astype(np.int64).prod(1).sum())
 
-    def resized(self, step: int) -> "StepInputs":
-        raise NotMeasurable("a batch has the pairs that it has")
-
 
 def shard_name(index: int, count: int) -> str:
     """The name of a process's part of the batch."""

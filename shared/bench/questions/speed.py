@@ -136,8 +136,7 @@ def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]],
     headers = (_ROW_HEADER, *_COST_COLUMNS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
     below = [
         "In total, from call N: faster for N or more calls of a shape, first call included, but not the start of the "
-        "compiler; up to call N: faster for at most N calls, not known beyond. "
-        "Compiled: by jax.jit, torch.compile.",
+        "compiler; up to call N: faster for at most N calls, not known beyond. Compiled: by jax.jit, torch.compile.",
     ]
     results = [r for by_pass in by_row.values() for comparison in by_pass.values() for r in comparison.results]
     for framework, reasons in record.uncompiled.items():

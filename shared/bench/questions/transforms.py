@@ -1,7 +1,7 @@
-"""Which function transforms work on which rung, and what does the framework say where one does not?
+"""Which function transforms work on which variant, and what does the framework say where one does not?
 
-Every transform (shared/transforms.py) is run on every rung, on a small ragged batch of each alignment, and its result
-is compared with the NumPy reference. No time is taken.
+Every transform (shared/transforms.py) is run on every variant, on a small ragged batch of each alignment, and its
+result is compared with the NumPy reference. No time is taken.
 """
 
 import importlib
@@ -31,7 +31,7 @@ from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
 SIZE, PAIRS = (2, 3), 4  # which transforms work does not depend on them, and unrolled loops compile faster when small
-# what becomes of a transform on a rung
+# what becomes of a transform on a variant
 RIGHT, WRONG, RAISES, FAILED = "right", "wrong", "raises", "failed"
 _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
 
@@ -40,7 +40,7 @@ class Transforms(Question):
     """The question `transforms`: which transforms are right on which variant."""
 
     name = "transforms"
-    asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and how the rest fail"
+    asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which variant"
     takes = ("size",)
     only_alignments, only_random, default_input = True, True, "random"
     only_passes, which_passes = ("score",), slice(1)
@@ -69,8 +69,8 @@ class Transforms(Question):
         lock, stopped = threading.Lock(), threading.Event()
         run.progress.begin("transforms", len(cases))
         # variants that "auto" may pick take little of the time, PyTorch's scans most
-        rungs, names = variant_names(run.settings.problem), list(inputs)
-        ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, names.index(c.input), rungs.index(c.variant)))
+        order, names = variant_names(run.settings.problem), list(inputs)
+        ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, names.index(c.input), order.index(c.variant)))
         of_each = [[case for case in ordered if case.framework == name] for name in FRAMEWORKS]
         with ThreadPoolExecutor(len(of_each)) as pool:
             tried = [pool.submit(_try_cases, run, part, expected, lock, stopped) for part in of_each]
@@ -84,7 +84,7 @@ class Transforms(Question):
                 raise
 
     def answer(self, record: Record) -> Answer:
-        every = [outcomes for name in FRAMEWORKS if (outcomes := _Outcomes(record, name)).rungs]
+        every = [outcomes for name in FRAMEWORKS if (outcomes := _Outcomes(record, name)).variants]
         tables = [_table(record, outcomes) for outcomes in every]
         tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
         statements = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
@@ -183,76 +183,75 @@ class _Outcomes:
     def __init__(self, record: Record, framework: str) -> None:
         self.framework, self.title, names = framework, FRAMEWORKS[framework], transforms_of(framework)
         results = [r for r in record.results if r.case.framework == framework and r.details.get("outcomes")]
-        variants = {result.case.variant for result in results}
-        self.rungs = [name for name in variant_names(record.settings.problem) if name in variants]
+        tried = {result.case.variant for result in results}
+        self.variants = [name for name in variant_names(record.settings.problem) if name in tried]
         self.written = {name: getattr(TRANSFORMS[name], framework) for name in names}  # as the framework writes it
-        self.errors: dict[str, dict[str, list[str]]] = {}  # text -> rung -> its problems
-        self.problems: dict[str, list[str]] = {rung: [] for rung in self.rungs}  # on which a rung was tried
-        self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and rung, of each problem
-        for name, rung in product(names, self.rungs):
-            words = self.words[name, rung] = {}
-            for case, outcomes in ((r.case, r.details["outcomes"]) for r in results if r.case.variant == rung):
+        self.errors: dict[str, dict[str, list[str]]] = {}  # text -> variant -> its problems
+        self.problems: dict[str, list[str]] = {name: [] for name in self.variants}  # on which a variant was tried
+        self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and variant, of each problem
+        for name, variant in product(names, self.variants):
+            words = self.words[name, variant] = {}
+            for case, outcomes in ((r.case, r.details["outcomes"]) for r in results if r.case.variant == variant):
                 if name in outcomes:
-                    words[case.input] = self._word(rung, case.input, **outcomes[name])
-                    self.problems[rung] += [case.input] * (case.input not in self.problems[rung])
+                    words[case.input] = self._word(variant, case.input, **outcomes[name])
+                    self.problems[variant] += [case.input] * (case.input not in self.problems[variant])
 
-    def _word(self, rung: str, problem: str, outcome: str, text: str) -> str:
+    def _word(self, variant: str, problem: str, outcome: str, text: str) -> str:
         if outcome != RAISES:
             return _WORDS.get(outcome, text)
-        text = text.replace(f"variant {rung!r}", "variant …")  # the same for all rungs
-        self.errors.setdefault(text, {}).setdefault(rung, []).append(problem)
+        text = text.replace(f"variant {variant!r}", "variant …")  # the same for all variants
+        self.errors.setdefault(text, {}).setdefault(variant, []).append(problem)
         return f"E{list(self.errors).index(text) + 1}"
 
-    def cell(self, name: str, rung: str) -> str:
-        """Return the outcome of a transform on a rung: one for all problems, or all that occur."""
-        return " / ".join(dict.fromkeys(self.words[name, rung].values())) or NOTHING
+    def cell(self, name: str, variant: str) -> str:
+        """Return the outcome of a transform on a variant: one for all problems, or all that occur."""
+        return " / ".join(dict.fromkeys(self.words[name, variant].values())) or NOTHING
 
 
 def _table(record: Record, outcomes: _Outcomes) -> Table:
-    """A row for each transform that some rung does not do, a column for each rung."""
-    title, rungs, names, problems = outcomes.title, outcomes.rungs, outcomes.written, list(record.inputs)
-    rows = [(written, *(outcomes.cell(name, rung) for rung in rungs)) for name, written in names.items()]
+    """A row for each transform that some variant does not do, a column for each variant."""
+    title, variants, names, problems = outcomes.title, outcomes.variants, outcomes.written, list(record.inputs)
+    rows = [(written, *(outcomes.cell(name, variant) for variant in variants)) for name, written in names.items()]
     right = [row[0] for row in rows if set(row[1:]) == {"yes"}]
-    rows = [row for row in rows if row[0] not in right] + [("every other", *["yes"] * len(rungs))] * bool(right)
+    rows = [row for row in rows if row[0] not in right] + [("every other", *["yes"] * len(variants))] * bool(right)
     below = [*[f"Every other: {'; '.join(right)}."] * bool(right),
              f"yes: equal to the NumPy reference, for {', '.join(problems)}",
              f"E1, …: an error, see below; two outcomes: they differ by alignment; {NOTHING}: not tried."]  # fmt: skip
     for problem in problems:
-        if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
+        if lacking := [how for how in variants if any(problem not in outcomes.words[name, how] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
     below += dict.fromkeys(f"Not built: {r.title}: {r.reason}." for r in record.absent if r.title.startswith(title))
     version = record.environment.get("frameworks", {}).get(outcomes.framework, {}).get(outcomes.framework, "")
-    headers = ("transform", *(rung.replace("_", "\n") for rung in rungs))
+    headers = ("transform", *(variant.replace("_", "\n") for variant in variants))
     return Table(
         f"{title} {version}: which transforms work", headers, rows, left_then_right(len(headers), 0), (*below,)
     )
 
 
 def _errors(outcomes: _Outcomes) -> Table:
-    """Each error once, with the rungs that raise it, and the problems where a rung raises it on some of those tried."""
+    """Each error once, with the variants that raise it, and on which problems where it is not raised on all tried."""
     rows = []
-    for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
-        where: dict[str, list[str]] = {}
-        for rung, problems in rungs.items():
-            right = [problem for problem in outcomes.problems[rung] if problem not in problems]
-            few = f"not for {', '.join(right)}" if len(right) < len(problems) else f"for {', '.join(problems)}"
-            where.setdefault(f", {few}" if right else "", []).append(rung)
-        cell = fill("; ".join(f"{', '.join(names)}{few}" for few, names in where.items()), 12, break_long_words=False)
+    for number, (text, variants) in enumerate(outcomes.errors.items(), 1):
+        names = [
+            variant if len(problems) == len(outcomes.problems[variant]) else f"{variant} ({', '.join(problems)})"
+            for variant, problems in variants.items()
+        ]
+        cell = fill(", ".join(names), 12, break_long_words=False)
         rows.append((f"E{number}", cell, fill(text, 68, break_long_words=False, break_on_hyphens=False)))
-    return Table(f"What {outcomes.title} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
+    return Table(f"What {outcomes.title} says", ("", "variants", "error"), rows, left_then_right(3, 0))
 
 
 def _advice(outcomes: _Outcomes) -> str:
-    """The last rung of the ladder, and which one to take for what it does not do."""
-    *earlier, best = outcomes.rungs
+    """Name the last variant of the ladder, and which one to take for what that does not do."""
+    *earlier, best = outcomes.variants
     cells = {name: outcomes.cell(name, best) for name in outcomes.written}
     instead: dict[str, list[str]] = {}
     for name, written in outcomes.written.items():
         if cells[name] not in ("yes", NOTHING):
-            able = [rung for rung in earlier if outcomes.cell(name, rung) == "yes"]
+            able = [variant for variant in earlier if outcomes.cell(name, variant) == "yes"]
             instead.setdefault(able[-1] if able else "", []).append(written)
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} where it works"]
-    parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
-    parts += [f"none of these rungs does {', '.join(nobody)}"] if nobody else []
+    parts += [f"for {', '.join(names)} take {variant}" for variant, names in instead.items()]
+    parts += [f"none of these variants does {', '.join(nobody)}"] if nobody else []
     return f"{'of what was tried: ' if NOTHING in cells.values() else ''}{'; '.join(parts)}."

@@ -8,7 +8,7 @@ from shared.bench.analysis.verdict import outcome_text
 from shared.bench.cases import Case
 from shared.bench.estimates import unpaired_ratio
 from shared.bench.measure.machine import different_environments
-from shared.bench.record import Record, Result
+from shared.bench.record import Record
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
 from shared.bench.report.report import Report, origin
 from shared.bench.report.tables import Answer, Table, left_then_right
@@ -34,8 +34,9 @@ def compare_runs(old: Record, new: Record) -> Changes:
     names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
     # with the same settings the new run should have every case of the old one
     if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):
-        gone = before.difference(shared)
-        rows += [_gone(old, result) for result in old.results if result.case in gone and result.status == "ok"]
+        gone = [r.case for r in old.results if r.case in before.difference(shared) and r.status == "ok"]
+        no_changes = NOTHING, NOTHING, "missing", NOTHING, NOTHING
+        rows += [(*_row(old, old, case)[: len(NAMES) + 1], *no_changes) for case in gone]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
@@ -50,13 +51,6 @@ def compare_runs(old: Record, new: Record) -> Changes:
         diagnostics=[f"{extents}: {counts}"],
     )
     return Changes(report, 1 if _WORSE & set(outcomes) else 2 if set(outcomes) <= {NOTHING} else 0)
-
-
-def _gone(old: Record, result: Result) -> tuple[str, ...]:
-    """A case that only the old run has."""
-    cells = case_cells(old, result)
-    names = [cells[name] for name in NAMES]
-    return *names, cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:

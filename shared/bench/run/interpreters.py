@@ -11,16 +11,15 @@ import re
 import subprocess
 import sys
 from argparse import ArgumentTypeError
-from pathlib import Path
 from typing import NamedTuple
 
 from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.measure.machine import ROOT
 from shared.bench.run import worker_handle
 from shared.problems.problem import UnusableInput
 
 # [LABEL:]FRAMEWORK=PATH; labels are used in file names
 _FORM = re.compile(rf"(?:([\w.+-]+):)?({'|'.join(FRAMEWORKS)})=(.+)")
-_ROOT = Path(__file__).resolve().parents[3]
 _PATIENCE_SECONDS = 300.0  # for imports on a busy machine
 # imports all that a worker does, and prints a line of JSON; any version of Python can read it
 _ASK = """
@@ -108,7 +107,7 @@ def _interpreter(framework: str, label: str | None, command: tuple[str, ...] | N
 @functools.cache
 def _ask(path: str, framework: str, device: str) -> tuple[str, str, str]:
     """The versions of the framework, of Python and of NumPy. Raises UnusableInput."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
     command = [path, "-W", "ignore", "-c", _ASK, framework, device]
     pipes = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     try:

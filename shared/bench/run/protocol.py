@@ -22,8 +22,8 @@ from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
 from shared.bench.measure import gpu_state, measured_code, variables
 from shared.bench.measure.clock import timed
-from shared.bench.measure.code_size import ROOT, code_lines, kernel_lines
-from shared.bench.measure.machine import different_environments, git_commit, machine
+from shared.bench.measure.code_size import code_lines, kernel_lines
+from shared.bench.measure.machine import ROOT, different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.record import InputFacts, Record, ReferenceTime, now
 from shared.bench.run.context import BUDGET_SPENT, Run

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.measure.machine import ROOT
 from shared.kernels import cpp
 from shared.variants import Abilities
 
-_ROOT = Path(__file__).resolve().parents[3]
 # -P: what lies in the working folder is not imported
 WORKER_COMMAND = (sys.executable, "-P", "-W", "ignore", "-m", "shared.bench.worker.main")
 START_SECONDS = 300.0  # longest time to import a framework and find its device; and for what is set up once
@@ -165,7 +165,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "JAX_ENABLE_X64": "0",
         "NVIDIA_TF32_OVERRIDE": "0",
         "TMPDIR": str(folder),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     # one for all, or every process would compile the kernels again
     kernels = cpp.cache_folder() if cpp.cache_is_usable() else folder / "kernels"

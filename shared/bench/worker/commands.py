@@ -50,9 +50,8 @@ def serve(
     except Exception as error:  # an import may fail in many ways, for want of memory too
         send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} cannot be imported: {error}")
         return
-    commands = (make_commands or Commands)(
-        backend, folder, send
-    )  # before anything else: data-parallel processes join here
+    # before anything else: data-parallel processes join here
+    commands = (make_commands or Commands)(backend, folder, send)
     backend.limit_memory(device, memory)
     if problem := backend.device_problem(device):
         send("unavailable", device_problem=True, reason=problem)
