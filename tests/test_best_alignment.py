@@ -92,13 +92,13 @@ def assert_equal(got: Any, expected: Any) -> None:
         np.testing.assert_array_equal(result, exact)
 
 
-# of JAX every ninth; local alignments with gaps by axis have libraries of their own, in the slow tier
+# of JAX every ninth; in the default tier every third, without the libraries of local alignments with gaps by axis
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "kinds", "dtype"),
     [
-        pytest.param(name, *case, DTYPES[number % 2], marks=[pytest.mark.slow] * (not is_global and "axis" in case[2]))
+        pytest.param(name, *case, DTYPES[number % 2], marks=[pytest.mark.slow] * is_slow)
         for name, (number, case) in itertools.product(FRAMEWORKS, enumerate(WITH_GAPS))
-        for is_global in [case[0] in GLOBAL]
+        for is_slow in [number % 3 > 0 or (case[0] not in GLOBAL and "axis" in case[2])]
         if name == "torch" or number % 9 == 0
     ],
     ids=str,

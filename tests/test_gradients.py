@@ -33,7 +33,7 @@ REST = [case for case in [*NUMBERS, *BY_POSITION] if case not in LAST_AND_GAPS]
 SECOND = [
     *((*which, *case) for which in CHEAP for case in LAST_AND_GAPS),
     *(
-        pytest.param("torch", variant, *case, marks=[slow] * (variant == "fused" and case == BY_POSITION[0]))
+        pytest.param("torch", variant, *case, marks=[slow] * (variant == "fused" and case in BY_POSITION))
         for variant in BY_HAND
         for case in REST
     ),

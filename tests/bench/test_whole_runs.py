@@ -139,6 +139,7 @@ def test_a_users_file_is_measured_as_far_as_the_limit_allows(tmp_path: Path):
     assert "absent: JAX eager value, not compiled: JAX runs it under jit\n" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_biopython")
 def test_random_matrices_are_measured_without_pytorch_and_biopython_and_shown_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -359,6 +360,7 @@ def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, tempor
 
 
 @on_linux
+@pytest.mark.slow
 def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ):

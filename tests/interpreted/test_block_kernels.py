@@ -285,7 +285,7 @@ def test_proteins_have_no_flag(which: str, gap: Any):
         assert not flags_of(which, arrays, chunk, towards).any()
 
 
-@pytest.mark.parametrize("odd", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("odd", [np.nan, pytest.param(np.inf, marks=SLOW), 3e38])
 def test_a_direction_that_is_no_number_or_too_large_has_a_flag(odd: float):
     towards = np.ones((2, 9, 9), np.float32)
     towards[1, 3, 3] = odd

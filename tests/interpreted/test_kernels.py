@@ -63,7 +63,7 @@ CASES = [
 ]
 
 
-DEFAULT = 0, 2, 10
+DEFAULT = 0, 2
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_cuda, "SIZE", (5, 4))
 
 
-@BOTH
+@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
 def test_hessian_products_are_right_with_gaps_by_position(framework: str):
     test_cuda.test_gaps_by_position_are_right(framework, "smith_waterman_affine", "float64", 5)
 
