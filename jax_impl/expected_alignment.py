@@ -21,8 +21,8 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
         similarity, lengths, parameters: as for that function.
 
     Returns:
-        An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
-        column (of soft_dtw at least 1). It can be differentiated again, with respect to every differentiable argument.
+        An array of similarity's shape and dtype: numbers between 0 and 1 that sum to at most 1 in each row and
+        column (soft_dtw: at least 1). It can be differentiated again, with respect to every differentiable argument.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not as described.

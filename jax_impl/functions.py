@@ -81,8 +81,8 @@ def smith_waterman_affine(
             Or a tuple of two, neither by position: what gaps along a row cost, and along a column.
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
-        restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
-            meet are counted in one order, not in two or more.
+        restrict_turns: a gap along the row (R) never directly follows one along the column (D), so that two gaps that
+            meet are counted in one order only.
         penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
         variant: a name of `variants("smith_waterman_affine")`, or "auto" for the best of them here.
 
@@ -114,7 +114,7 @@ def free_gap(
     """Smooth global alignment score whose gaps cost nothing: the smooth maximum over chains of matches.
 
     h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1), h(i-1,j) ), smax(x) = T log sum exp(x / T), and h = 0 outside;
-    score = h at the last cell inside lengths. Every order of the gaps between two matches counts.
+    score = h at the last cell inside lengths. Gaps between two matches count in each of their orders.
 
     Args:
         similarity: (rows, cols) or (batch, rows, cols), float32 or float64 (float16 and bfloat16 are computed in
@@ -169,7 +169,7 @@ def needleman_wunsch(
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
-        Scores of shape () or (batch,), in similarity's dtype and units; what its gaps cost where a length is 0;
+        Scores of shape () or (batch,), in similarity's dtype and units; the cost of all gaps where a length is 0;
         -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
         Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
         time by the variants that are loops or scans.
@@ -218,13 +218,13 @@ def needleman_wunsch_affine(
             either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only
             gaps along the first and last row, or along the first and last column. "free_rows" finds a short sequence
             (the rows) in a long one (the columns). Not with gaps by position.
-        restrict_turns: a gap along the column (D) never comes before one along the row (R), free end gaps aside, so
-            that two gaps that meet are counted in one order, not in two or more.
+        restrict_turns: a gap along the row (R) never directly follows one along the column (D), free end gaps aside,
+            so that two gaps that meet are counted in one order only.
         penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.
         variant: a name of `variants("needleman_wunsch_affine")`, or "auto" for the best of them here.
 
     Returns:
-        Scores of shape () or (batch,), in similarity's dtype and units; what its gaps cost where a length is 0;
+        Scores of shape () or (batch,), in similarity's dtype and units; the cost of all gaps where a length is 0;
         -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
         Differentiable twice with respect to similarity, and to the gaps and temperature where they are arrays; a third
         time by the variants that are loops or scans.

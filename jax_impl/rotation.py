@@ -1,4 +1,4 @@
-"""The rotated matrix that every rung but cell_loop uses, in JAX, and the score of the ends, which all share.
+"""The rotated matrix of every sweep but cell_loop, in JAX, and the score of the ends, which all share.
 
 The rotated matrix holds cell (i, j) at row i + j and position (j - i + rows) // 2, which makes an anti-diagonal
 contiguous. The neighbour at (i-1, j-1) keeps its position; of the two others one keeps it and one is next to it;

@@ -84,7 +84,7 @@ class Choice(NamedTuple):
 
 
 class Outside(NamedTuple):
-    """A state outside the matrix, where an alignment may have come to it: by gaps from the corner along one axis."""
+    """A state outside the matrix that an alignment may reach, by gaps from the corner along one axis."""
 
     state: int
     axis: int | None  # None: no gap, in the corner itself
@@ -311,7 +311,7 @@ class Recurrence:
         return not self.is_global or (len(self.states) == 1 and not self.is_by_axis)
 
     def border(self, parameters: Mapping[str, Any], gaps: Any, axis: int, lowest: Any = LOWEST) -> tuple[Any, ...]:
-        """The states outside the matrix, so many gap positions from its corner: above it (ROWS), or to its left."""
+        """The states outside the matrix, `gaps` positions from its corner: above it (ROWS), or to its left."""
         return tuple(self._outside(begun, parameters, gaps, axis, lowest) for begun in self.outside)
 
     def border_tangent(self, tangents: Mapping[str, Any], gaps: Any, axis: int) -> tuple[Any, ...]:
@@ -350,7 +350,7 @@ class Recurrence:
         return best <= FORBIDDEN
 
     def empty_score(self, parameters: Mapping[str, Any], lengths: Any) -> Any:
-        """The score of such a pair: all gaps, or 0, because minus infinity would be useless in training."""
+        """The score of an empty pair: all gaps, or 0, because minus infinity would be useless in training."""
         counts = {ROWS: lengths[1], COLS: lengths[0]}
         scores = [
             _gaps(row, parameters, counts[axis])
@@ -362,7 +362,7 @@ class Recurrence:
 
 
 def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any) -> Any:
-    """What so many gaps outside the matrix add."""
+    """What `count` gaps outside the matrix add."""
     if begun is None or not (begun.first or begun.further):
         return 0.0
     if begun.first and begun.first == begun.further:

@@ -16,7 +16,7 @@ WITH_PATH = ("fused",)  # the variants that have it
 
 
 class Variant(NamedTuple):
-    """One way to compute a problem: a rung of the ladder."""
+    """One way to compute a problem."""
 
     name: str
     changes: str
@@ -94,12 +94,12 @@ OWN_VARIANTS = (
 )
 OWN_WRITTEN_FIRST = {"jax": "compiled", "torch": "eager"}
 
-# the rungs are the same for every alignment
+# the same for every alignment
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {
     "linear_regression": TRAINING_VARIANTS,
     "stencil": STENCIL_VARIANTS,
     # those fast enough for training, with second derivatives in both frameworks
-    "learn_alignment": tuple(rung for rung in ALIGNMENT_VARIANTS if rung.name in FASTEST),
+    "learn_alignment": tuple(one for one in ALIGNMENT_VARIANTS if one.name in FASTEST),
 }
 
 

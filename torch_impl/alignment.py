@@ -136,7 +136,7 @@ def run_pass(
 
 
 def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments: Arguments) -> Tensor:
-    """Scores (*batch) by a rung of the ladder."""
+    """Scores (*batch) by one of SWEEPS."""
     s, names, run = arguments.similarity, tuple(arguments.parameters), sweep_of(function_name, chosen, recurrence)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
         scores = sweep(s, *values)
-    # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
+    # a score without an alignment still depends on all arguments, so that its gradients are zeros, not an error
     corners = (value[..., 0, 0] if value.ndim > arguments.temperature_factor.ndim else value for value in values)
     connected = 0.0 * (sum(corners) + s[..., 0, 0])
     return (scores * arguments.temperature_factor * nan_factor(arguments) + connected).to(arguments.result_dtype)
@@ -168,7 +168,7 @@ def _warn(reason: str, similarity: Any) -> None:
         _warn_at_once(reason)
 
 
-@constant_while_compiling  # not traced: the compiler warns while it traces
+@constant_while_compiling  # not traced: the warning comes while the compiler traces
 def _warn_at_once(reason: str) -> None:
     cpp.warn(reason)
 

@@ -102,7 +102,7 @@ def prepare(
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
     Costs become similarities, and gaps that are free in the last row or column become gaps by position. Without `mask`
-    the matrices outside lengths are left as they are, which may be NaN.
+    what lies outside lengths is left as it is, even NaN.
     """
     checks.check_alignment(see, similarity, lengths, parameters, recurrence.matrix)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)

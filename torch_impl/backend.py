@@ -95,7 +95,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """A context for every call in a dtype: nothing here."""
+    """A context that calls in a dtype need: none here."""
     yield
 
 
@@ -111,13 +111,13 @@ def pass_function(
     dynamic: bool = False,
     gaps: Sequence[str] = (),
 ) -> Callable[..., torch.Tensor]:
-    """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
+    """The function that a pass calls, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path" is the matches of the
-    best alignments. The compiler does not trace through autograd's call: it compiles the score, and with it the
-    backward that the marginals then run. dynamic: torch.compile's default: when a size
-    changes, it compiles once more, with that size as a variable. gaps: given as arrays after all others.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path", never compiled, is the
+    matches of the best alignments. compiled: torch.compile does not trace torch.autograd.grad: it compiles the score,
+    and with it the backward that the marginals then run. dynamic: as by default, torch.compile compiles once more when
+    a size changes, then for any size. gaps: given as arrays after all others.
     """
     function = compile_function(score, dynamic=None if dynamic else False) if compiled else score
     call = {

@@ -44,7 +44,7 @@ def best_alignment(
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        CannotDifferentiate: in the backward, if a gradient reaches the result. A target of a loss gets none.
+        CannotDifferentiate: in the backward, if a gradient reaches the result (a target of a loss gets none).
         NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 

@@ -1,4 +1,4 @@
-"""Alignments of one state with block exponents: products and sums in place of logarithms.
+"""Alignments with one gap cost and block exponents: products and sums in place of logarithms.
 
 A step of the wavefront in log space computes log(e^a + e^b) two or three times per cell. With weights H = exp(h / T),
 w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One power of two 2^e
@@ -11,7 +11,7 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
     marginals  M U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first state, about 2^FIRST_EXPONENT; a
+float32. In a block no state falls below g^BLOCK times its position's first one, which is about 2^FIRST_EXPONENT; a
 local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.
@@ -162,8 +162,8 @@ class BlockBatch:
         )
 
     def _match_weights(self, s: Tensor, lengths: Tensor, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; of each pair the largest, and whether
-        some are lost that may count. gap: in bits.
+        """Weights (blocks * BLOCK + 2, (P + 1) * batch), 0 where there is no match; each pair's largest; and whether
+        a pair has some that round to 0 and may count. gap: in bits.
         """
         table = self.new(self.blocks * BLOCK + 2, self.positions + 1, self.pairs).zero_()
         cells, factor = self._skewed(table), (math.log2(math.e) / self.temperature)[:, None, None]
@@ -203,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, first positions, batch): 0 from a position's end on, else 1; None: 1 at all positions."""
+        """Mask (BLOCK, n, batch) of the first n positions: 0 from their end on, else 1; of others, or None: 1."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 

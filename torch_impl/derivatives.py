@@ -15,10 +15,10 @@ Outside of every transform, a call is at most one node of autograd's graph, with
 would bind the arguments to a signature in each call. Marginals by `fused` are computed directly, not by differentiating
 a score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
-Shapes: s (batch, rows, cols), lengths (batch, 2) of integers or (0, 2), values (batch, P): the parameters in the order
-of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads. In
-names, d_ is a derivative of the score, t_ a tangent, ct_ a cotangent, grad_ what a backward returns. Masking is the
-engine's responsibility.
+Shapes: s (batch, rows, cols); lengths (batch, 2) of integers, or (0, 2) if all matrices are whole; values (batch, P):
+the parameters in the order of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns
+in values are not used. In names, d_ is a derivative of the score, t_ a tangent, ct_ a cotangent, grad_ what a backward
+returns. Masking is the engine's responsibility.
 """
 
 import functools
@@ -444,7 +444,7 @@ def _reused_or_cloned(saved: Tensor) -> Tensor:
     """A saved output, to be returned by the backward: cloned if a later backward still needs it, as the caller may
     modify what is returned.
 
-    Where more is to be differentiated, autograd tracks that the two are one tensor.
+    With create_graph, autograd tracks that the two are one tensor.
     """
     if torch.is_grad_enabled():
         return saved
@@ -491,7 +491,7 @@ def register_vmap(operator: Any, library: torch.library.Library | None = None) -
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
     torch.library.register_vmap(operator, rule, lib=library)
-    # without a library, so for good: functions of an earlier import still call the old operator, which survives its
-    # being defined again only if it has such a rule
+    # for good, without `library`: functions of an earlier import still call the old operator, which outlives a second
+    # definition only with such a rule
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
         torch.library.impl(name, "Batched", of_older_vmap)

@@ -188,7 +188,7 @@ class DiagonalBatch:
         return {name: self.pack(matrix) for name, matrix in zip(self.matrices, matrices, strict=True)}
 
     def pack(self, matrix: Tensor) -> Tensor:
-        """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
+        """A matrix (batch, rows, cols) as cells; its padding, which may be NaN, becomes 0."""
         flat, order = matrix.flatten(1).t(), self.layout.order
         # transposed first: a cell is then gathered with all its pairs
         transposed = self.memory.new(flat.shape, matrix)

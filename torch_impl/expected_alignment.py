@@ -47,9 +47,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         similarity, lengths, parameters: as for that function.
 
     Returns:
-        A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
-        and column (of soft_dtw at least 1). With gradients enabled it can be differentiated again, with respect to
-        every argument that requires a gradient; it works inside torch.no_grad.
+        A tensor of similarity's shape, dtype and device: numbers between 0 and 1 that sum to at most 1 in each
+        row and column (of soft_dtw to at least 1). With gradients enabled it can be differentiated again, with respect
+        to every argument that requires a gradient; it works inside torch.no_grad.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not as described.

@@ -16,8 +16,8 @@ from torch_impl.transforms import compiled_or_in_torch_func
 def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch.Tensor) -> torch.Tensor:
     """function(*inputs), differentiable once with respect to all inputs; a double backward raises an error (text)."""
     if compiled_or_in_torch_func():
-        # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
-        # to guard every first derivative where it comes out: in the backward of an input.
+        # Compiled, or under vmap, the scan operator itself cannot be guarded. Then it is enough to guard every first
+        # derivative where it comes out: in the backward of an input.
         result = function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))
         # under vmap alone, create_graph would end in an assertion inside the scan operator's backward
         return result if torch.compiler.is_compiling() else _NoGraphOfBackward.apply(result, text)

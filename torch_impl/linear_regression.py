@@ -54,7 +54,7 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if recorded or differentiated(*tensors):
         # a loop in the compiler, and one that detaches its steps, would give wrong derivatives without a word
-        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments, as x.detach()")
+        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments (x.detach())")
     with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside
         x, y = (points.clone() if points.is_inference() else points.detach() for points in (x, y))
         a, b = (x.new_tensor(value) for value in START)
@@ -90,29 +90,29 @@ def _python_loop(
     return a, b
 
 
-def _turns(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, steps: int) -> Line:
+def _iterations(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, iterations: Tensor, steps: int) -> Line:
     """PyTorch's while_loop, with `steps` steps in each iteration."""
 
     def is_before_the_end(number: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return number < turns
+        return number < iterations
 
-    def turn(number: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def iteration(number: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for _ in range(steps):
             a, b = _step(a, b, x, y, rate)
         return number + 1, a, b
 
-    _, a, b = while_loop(is_before_the_end, turn, (torch.zeros_like(turns), a, b))
+    _, a, b = while_loop(is_before_the_end, iteration, (torch.zeros_like(iterations), a, b))
     return a, b
 
 
 def _while_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
-    return _turns(a, b, x, y, rate, torch.tensor(epochs, device=x.device), 1)
+    return _iterations(a, b, x, y, rate, torch.tensor(epochs, device=x.device), 1)
 
 
 @functools.partial(torch.compile, dynamic=False, fullgraph=True)
-def _two_loops(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, rest: Tensor) -> Line:
-    a, b = _turns(a, b, x, y, rate, turns, STEPS_PER_ITERATION)
-    return _turns(a, b, x, y, rate, rest, 1)
+def _two_loops(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, iterations: Tensor, rest: Tensor) -> Line:
+    a, b = _iterations(a, b, x, y, rate, iterations, STEPS_PER_ITERATION)
+    return _iterations(a, b, x, y, rate, rest, 1)
 
 
 @functools.partial(torch.compile, dynamic=False, fullgraph=True)

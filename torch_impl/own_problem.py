@@ -76,7 +76,7 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
     passes = {"value": _value, "gradient": _gradient}
     if not compiled:
         return _guarded(functools.partial(passes[pass_name], function))
-    # the compiler does not trace through autograd's call: it compiles the function and its backward
+    # torch.compile does not trace torch.autograd.grad: it compiles the function and its backward
     guarded = _guarded(functools.partial(passes[pass_name], compile_function(function)))
 
     def attempted(*arrays: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""The first two rungs of smith_waterman in PyTorch, as plain code to compare with the mathematics.
+"""The first two variants of smith_waterman in PyTorch, as plain code to compare with the mathematics.
 
     h[i, j] = smax(h[i-1, j-1] + s[i, j], h[i, j-1] + gap, h[i-1, j] + gap, s[i, j])
 
-For the other alignments, for gaps by position or by axis, and for every higher rung of this one, sweeps.py reads the
+For the other alignments, for gaps by position or by axis, and for every other variant of this one, sweeps.py reads the
 recurrence from the table.
 """
 

@@ -1,4 +1,4 @@
-"""The rotated matrix that every rung but cell_loop uses, in PyTorch, and the score of the ends, which all share.
+"""The rotated matrix of every sweep but cell_loop, in PyTorch, and the score of the ends, which all share.
 
 The rotated matrix holds cell (i, j) at row i + j and position (j - i + rows) // 2, which makes an anti-diagonal
 contiguous. The neighbour at (i-1, j-1) keeps its position; of the two others one keeps it and one is next to it;
@@ -124,7 +124,7 @@ def _end(place: int, state: Tensor, outside: Tensor | float) -> Tensor:
 def score_of_ends(
     recurrence: Recurrence, parameters: Parameters, ends: Tensor, i: Tensor, j: Tensor, lengths: Tensor
 ) -> Tensor:
-    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
+    """The smooth maximum over the cells where an alignment may end; for a pair without one, `empty_score`."""
     i, j = _trailing(i, ends), _trailing(j, ends)
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
     masked = torch.where(may_end, ends, LOWEST).flatten(0, 1)

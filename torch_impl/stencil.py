@@ -123,6 +123,6 @@ def abilities(device: str) -> Abilities:
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
     """The function to be timed: "value" is f(w), "gradient" f(w, cotangent), the gradient of sum(cotangent * a)."""
     function: Callable[..., Tensor] = functools.partial(stencil, variant=variant)
-    if compiled:  # the compiler does not trace through autograd's call: it compiles the function and its backward
+    if compiled:  # torch.compile does not trace torch.autograd.grad: it compiles the function and its backward
         function = compile_function(function)
     return {"value": function, "gradient": functools.partial(_gradient, function)}[pass_name]

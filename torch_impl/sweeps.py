@@ -1,19 +1,19 @@
-"""How a matrix is traversed, in PyTorch: the ladder. Each rung takes any recurrence.
+"""How a matrix is traversed, in PyTorch: six variants. Each takes any recurrence.
 
     cell_loop       the recurrence as written, one cell at a time
     diagonal_loop   all cells of an anti-diagonal at once
     scan_cond       the diagonals inside the scan operator, cond for the shift
     scan_select     arithmetic select instead of cond
-    batch_loop      a Python loop over pairs of the compiled single-pair scan_select
+    batch_loop      a Python loop over the pairs, each by the compiled single-pair scan_select
     vmap            scan_select, its single-pair pieces mapped over the pairs
 
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
-(*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs compute a whole batch at
+(*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four compute a whole batch at
 once: they move its axis to the end of every tensor. Cells outside lengths never feed a cell inside, so lengths only
 decide where an alignment may end. A gap by position is a matrix like the similarity and is arranged like it; each step
 gets the values of its cells.
 
-rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
+rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two variants of
 smith_waterman are written out in plain_loops.py.
 """
 
@@ -102,7 +102,7 @@ def scan_select(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengt
 
 
 def batch_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
-    """A Python loop over the pairs, each a call of the compiled single-pair scan_select."""
+    """A Python loop over the pairs, each by the compiled single-pair scan_select."""
     single = _compiled_single(recurrence)
     if s.ndim == 2:
         return single(parameters, s, lengths)
@@ -153,12 +153,12 @@ SWEEPS: dict[str, Callable[..., Tensor]] = {
     "batch_loop": batch_loop,
     "vmap": vmap,
 }
-# the rungs that have a scan
+# those that have a scan
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
 def sweep_of(function_name: str, variant: str, recurrence: Recurrence) -> Callable[..., Tensor]:
-    """The rung that runs a function; the first two of smith_waterman with one gap per pair are those of plain_loops."""
+    """The sweep of a variant; the first two of smith_waterman with one gap per pair are those of plain_loops."""
     is_plain = function_name == "smith_waterman" and not (recurrence.by_position or recurrence.is_by_axis)
     return (is_plain and PLAIN_LOOPS.get(variant)) or SWEEPS[variant]
 

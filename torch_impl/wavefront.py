@@ -5,13 +5,14 @@ log(e^a + e^b). Below, in the similarity's units, with c the choices of a state 
 
     fill    h = smax(c)                                      the states, forward
     weigh   w = exp((c - h) / T)                             the weight of each choice; entropy = -sum w ln w
-    pull    v = d score / d h = [end] + sum over successors w v          the marginals are sums of w v, backward
+    pull    v = d score / d h = w of its end + sum over successors w v   the marginals are sums of w v, backward
     push    h' = sum w c' + entropy T'                       the tangents of the states, forward
     weigh'  w' = (w (c' - h') - w ln w T') / T
-    pull'   v' = [end]' + sum over successors (w' v + w v')              Hessian times direction, backward
+    pull'   v' = w' of its end + sum over successors (w' v + w v')              Hessian times direction, backward
 
 Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elementwise over many cells at once.
-diagonal_layout.py describes how cells, states and neighbours lie in memory.
+diagonal_layout.py describes how cells, states and neighbours lie in memory. Where block_exponent.applies, its products
+and sums take the place of all this.
 """
 
 import math
@@ -28,9 +29,9 @@ from torch_impl.recurrences import Parameters, Tensor
 
 
 class Ends:
-    """The scores and, on request, the weights of the ends: their derivatives with respect to the values at the ends.
+    """The scores and, on request, the weights of the ends: the derivative of the score for the value of each end.
 
-    weights: for each chunk the probability w that the alignment ends in each of its cells, (ends, cells, batch).
+    weights: for each chunk, the probability of each end in each of its cells, (ends, cells, batch).
     """
 
     def __init__(self, batch: DiagonalBatch, states: list[Tensor], with_weights: bool) -> None:
@@ -47,7 +48,7 @@ class Ends:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # Added to `highest` this may lose its digits, so the weights below use it separately. A pair's largest end
+        # `highest + log_weights` may round this away, so the weights below use it separately. A pair's largest end
         # contributes 1, so only the sum of a pair without ends is raised to 1.
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
@@ -128,7 +129,7 @@ class Totals:
         shape = len(batch.layout.order) + 1, batch.shape[0]  # the last row is for unpack
         matrices = batch.matrices if with_values else (SIMILARITY,)
         self.cells = {name: batch.memory.new(shape, batch.s).zero_() for name in matrices}
-        # zeros for the gaps by position
+        # of gaps by position they stay 0
         self.values = {name: torch.zeros_like(batch.temperature) for name in (*batch.names, "temperature")}
 
     def add(self, choices: Sequence[Choice], parts: Tensor, chunk: Chunk) -> None:

@@ -34,7 +34,7 @@ PASSES = {
     PATH: "the matches of the best alignment of each pair, the limit of the marginals at temperature 0",
 }
 
-# The default table: the rungs that a user would pick, and the framework's own choice. `ladder` has them all.
+# The default table: the variants that a user would pick, and the framework's own choice. `ladder` has them all.
 _DEFAULT_VARIANTS = ("vmap", "wavefront")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")

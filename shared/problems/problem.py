@@ -199,7 +199,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         """One input of a size, all of it work: its time over size shows no padding. Raises UnusableInput."""
 
     def ladder_inputs(self, settings: Any) -> dict[str, GivenInputs]:
-        """The inputs that the rungs of the ladder are made for, by name."""
+        """The inputs that the variants are made for, by name."""
         return self.inputs(settings)
 
     def extent(self, shape: tuple[int, ...], work: int) -> int:

@@ -42,7 +42,7 @@ def exact_pairs(
     if pass_name not in PASSES:
         raise ValueError(f"pass_name must be {' or '.join(map(repr, PASSES))}, not {pass_name!r}")
     if not is_on_gpu(similarity):
-        raise ValueError(f"similarity must be on a CUDA device, not {getattr(similarity, 'device', 'elsewhere')}")
+        raise ValueError(f"similarity must be on a CUDA device, got {getattr(similarity, 'device', 'no tensor')}")
     with torch.no_grad():
         flags = try_operators(functools.partial(_flags, pass_name), False, function, similarity, lengths, parameters)
         if flags is None:

@@ -89,7 +89,7 @@ class Trainer:
         processes, weight = self._processes, float(batch.weights.sum())
         if processes is not None:
             batch = divided(batch, processes.shards).shard(processes.index, processes.shards)
-            weight /= processes.shards  # see above
+            weight /= processes.shards  # DistributedDataParallel takes the mean
         loss = self._loss(_on_device(batch, self._device), weight)
         # waited for at the end, with the gradients: alone it would cost another synchronization
         mean = loss.detach if processes is None else processes.mean(loss.detach())

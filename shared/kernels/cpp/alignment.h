@@ -1,12 +1,12 @@
 /* The native kernels of the alignments: a plain C interface, independent of any framework.
 
-   A library has one pass of one KIND for one REAL, float or double: it takes seconds to build, and few users need more
-   than three. Between calls idle threads are kept, and for each library up to 16 MiB of memory in every thread that took
-   part; any number of threads may call at the same time. Matrices are row-major; what lies outside the lengths is never
-   read as a number, and its derivatives are written as 0. A pair whose temperature is not positive and finite, that has
-   a NaN as gap, or NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64
-   and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in results too; but a
-   subnormal temperature counts as positive. */
+   A library has one pass of one KIND, one form of gaps and one REAL, float or double: it takes seconds to build, and
+   few users need more than three. Between calls idle threads are kept, and for each library up to 16 MiB of memory in
+   every thread that took part; any number of threads may call at the same time. Matrices are row-major; what lies
+   outside the lengths is never read as a number, and its derivatives are written as 0. A pair whose temperature is not
+   positive and finite, that has a NaN as gap, or NaN or +inf inside its lengths, gets NaN; a similarity of -5e19 or
+   less forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0,
+   in results too; but a subnormal temperature counts as positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H
@@ -54,8 +54,8 @@ enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
    row, or column, cost nothing */
 enum { ALIGNMENT_BY_AXIS = 32, ALIGNMENT_FREE_ROWS = 64, ALIGNMENT_FREE_COLS = 128 };
 
-/* layout, the elements of a vector: different pairs, or rows of one pair; CHOOSE: with block exponents, where they hold,
-   columns of one row, else the faster of the two */
+/* layout: a vector holds different pairs (PAIRS), or rows of one pair (ROWS). CHOOSE: columns of one row where block
+   exponents hold, else the faster of the two */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
 enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };

@@ -85,7 +85,7 @@ class BackwardStrip {
   const Strip &strip;
   const PairTotal &total;
   Columns *columns;
-  const Seam *right, *left;  // from the right neighbour, or null; to the left one
+  const Seam *right, *left;  // from the right neighbour, to the left one; or null
   Int total_rows, first_col;   // of the pair; of the strip
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
@@ -202,7 +202,7 @@ class BackwardStrip {
     if constexpr (!GAPS_VARY<Kind>) return try_band(first, rows, kept);
   }
 
-  /* The marginals of matches, or their tangents, from B; q: its share. */
+  /* The marginals of matches, or their tangents, from B; q: B times what makes it a share of the total. */
   INLINE Vec marginals(const Columns &c, const Vec *cell, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
     constexpr bool ends_apart = Kind::end == End::later_match;
     const Vec w = cell[K::w], matched = cell[K::matched];

@@ -12,7 +12,7 @@
      match weight is so small that it, or the gaps after it, would be rounded to 0, unless that is negligible.
    - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
      from the unit of one column to that of the next is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
-     are finite in units of the forward sweep too, even in cells that no alignment passes through.
+     (block_backward.h) are finite in units of the forward sweep too, even in cells that no alignment passes through.
    - At the end (add_up, finish in tiles.h): the total is finite and, in a local alignment, at least 2^LEAST_TOTAL of
      the largest unit. Tangents are finite. Neither they nor the gradient of the temperature are lost to cancellation.
    A pair that fails is computed with cell exponents: run in run.h. With gaps by position, and of soft_dtw, the first
@@ -31,12 +31,12 @@ constexpr double LOST = BIAS - 1;                   // bits: what is smaller tha
 constexpr Real RANGE_FACTOR = IS_FLOAT ? 1 : 8;     // Real's exponent range is at least this many times float's
 constexpr Real LEVEL = -20 * RANGE_FACTOR;          // log2 of the state above a band, in units of its column
 constexpr double LARGEST_STEP = LOST - DIGITS;      // bits that a state may lose from column to column
-constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;
-constexpr Real LEAST_MATCH = -100 * RANGE_FACTOR;   // bits
+constexpr Real ROOM = Real(LARGEST_STEP) + LEVEL;   // log2 of the largest state, in units, where D is 0
+constexpr Real LEAST_MATCH = -100 * RANGE_FACTOR;   // log2 of the weight: lighter matches count as 0
 constexpr double MOST_DECAY = 36 * RANGE_FACTOR;    // bits
 constexpr double LARGEST_COST = 27 * RANGE_FACTOR;  // bits of a gap's weight, of either sign
 constexpr double LEAST_TOTAL = -40 * RANGE_FACTOR;  // log2 of the total, in the largest unit of all columns
-// log2 of the largest error of a probability, before the step to the next column's unit, by up to 2^(28 RANGE_FACTOR)
+// log2 of the largest error of a probability; the step to the next column multiplies it by up to 2^(28 RANGE_FACTOR)
 constexpr double LARGEST_LOSS = -52 * RANGE_FACTOR;
 constexpr Real LARGEST_SHARE = 120 * RANGE_FACTOR;  // bits of forward unit * backward unit / total; where
                                                     // alignments pass, they are at most -LEAST_TOTAL + 2 D

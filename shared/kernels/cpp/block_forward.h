@@ -32,7 +32,7 @@ struct GapExtremes {
   Vec least_gap = splat(1), most_gap = splat(0);  // weights
   Vec largest_match = splat(0);                  // weights
   Vec lowest = splat(0);                         // similarity that does not forbid the match
-  // log2 of 2^LOST times the largest weight that may have been rounded to 0: the weight, and in its column's units
+  // LOST + log2 of the largest weight that may have been rounded to 0: as such, and in its column's units
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
   double spread = LARGEST_COST;  // largest range of gap weights, in bits, for which the checks of the bands hold
 
@@ -192,7 +192,7 @@ class ForwardStrip {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           if (n >= Columns::passed_weights) number = fma(moved, load(outside[n - Columns::passed_weights] + k), number);
           store(outside[n] + k, number);
-          // the step from a column before whose unit makes the number, or a start, 2^LEVEL
+          // the step from a column in whose unit the number, or a start, is 2^LEVEL
           const Vec number_or_start = Kind::local ? max_of(number, one) : number;
           Mask counts = lane_numbers() < splat_int(count);
           if (IS_COST<Kind> && first + k == 0) counts &= lane_numbers() > splat_int(0);  // above the matrix is nothing
@@ -218,7 +218,7 @@ class ForwardStrip {
     for (Int k = 0; k < rows; ++k) {
       const Real *row = strip.s + (first + k) * strip.pitch;
       const Real *t_row = tangents ? strip.t_s + (first + k) * strip.pitch : nullptr;
-      // The weights of the matches first: together with the recurrence they would be more than a processor looks ahead.
+      // The weights of the matches first: with the recurrence they would overfill a processor's reorder buffer.
       constexpr int size = recording ? K::size : tangents ? 2 : 1;
       constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1;
       Vec row_memory[recording ? 1 : STRIP_VECTORS * size];

@@ -74,7 +74,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     }
 
     Vec before = splat(outside[0][k]), t_before = splat(outside[T][k]);  // V of the cell before, a row above
-    // of the cell before: what an extended and what an opened gap along the row continue; its gap down the column
+    // of the cell before: what a row gap extends (across), or opens from (message); its gap down the column
     Vec across = splat(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = splat(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
     Vec message = splat(outside[1][k + 1]), t_message = splat(outside[T + 1][k + 1]);
     Vec down_before = splat(0), t_down_before = splat(0);

@@ -224,7 +224,7 @@ struct Sums {
   Vec entropy;  // gradients: in bits; tangents: sum of the marginals' tangents * s / T, likewise of gaps by position
 };
 
-/* Propagates gradients from the cells (v, without the ends in them) to their neighbours; the gradient with respect to
+/* Adds the ends in the cells to their gradients v and propagates these to the neighbours; the gradient with respect to
    the similarity is written to matched. */
 template <class Kind, Pass pass>
 INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Flows<Kind> &left, Flows<Kind> &up,

@@ -10,7 +10,7 @@ marginals take as long to be mapped as to be computed, unless the C library stil
 
 namespace alignment {
 
-/* Huge pages for a large result that has not been written yet; writes into it. A refusal only costs time. */
+/* Huge pages for a large result that has not been written yet; may write into it. A refusal only costs time. */
 void use_huge_pages(void *start, size_t bytes);
 
 }  // namespace alignment

@@ -21,7 +21,7 @@ from shared.kernels.heap import keep_freed_memory
 
 FOLDER = Path(__file__).parent
 HEADERS = tuple(sorted(FOLDER.glob("*.h")))
-# what does not depend on a library's pass, kind and dtype: how a batch is split, huge pages, threads
+# what is the same for all libraries: how a batch is split, huge pages, threads
 _COMMON = ("batching", "huge_pages", "threads")
 COMMON = Target(
     "alignment-common",
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 _POINTER = ctypes.c_void_p
-# how gaps are given: one of each per pair, by position, by axis; as libraries are named
+# how gaps are given: per pair, by position, by axis; the suffix of a library's name
 FORMS = ("", "by-position", "by-axis")
 # pass -> the arguments of its function in alignment.h after the packed AlignmentCall: pointers, as integers
 PASSES: dict[str, tuple[Any, ...]] = {
@@ -153,7 +153,7 @@ def why_absent() -> str | None:
 
 
 def why_unusable() -> str | None:
-    """Return why_absent's result; first try the compiler, once, unless a library for gaps as numbers is cached."""
+    """Return why_absent's result; first try the compiler, once, unless a library for gaps per pair is cached."""
     reason = why_absent()
     if reason or _loaded:
         return reason
@@ -180,8 +180,8 @@ def warn(reason: str) -> None:
 def exact_pairs() -> int:
     """The number of pairs that this process has computed with an exponent per cell, 1.4 to 5.3 times slower.
 
-    These are pairs whose numbers leave the range of block exponents (see docs/engineering-notes-native.md), and those
-    with few columns. Calls that never have block exponents (docs/kernels.md, "Range and accuracy") are not counted. The
+    Their numbers leave the range of block exponents (docs/engineering-notes-native.md), or they have few columns or no
+    rows. Calls that never have block exponents (docs/kernels.md, "Range and accuracy") are not counted. The
     number only grows: call this before and after some work, and subtract.
     """
     return sum(library.alignment_exact_pairs() for library in tuple(_loaded.values()))

@@ -1,8 +1,9 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
-   alignment needs more than a table here: see docs/contributing.md. Source of the recurrences, but for
-   soft_dtw: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
+   alignment needs more than a table here: see docs/contributing.md. Sources: shared/alignments.py.
+
+   A cost is added, as the public functions' gaps are: a negative one is dear. */
 
 #ifndef RECURRENCES_H
 #define RECURRENCES_H
@@ -117,7 +118,7 @@ template <class Kind>
 constexpr bool IS_COST = std::is_same_v<Kind, SoftDtw>;
 
 /* Whether there are kernels with block exponents: not for gaps by axis; a float's range is too small for costs of
-   soft_dtw; nobody has proved them for gaps by position of a global affine alignment. */
+   soft_dtw; their bounds are not proved for gaps by position of a global affine alignment. */
 template <class Kind>
 constexpr bool HAS_BLOCKS = !AXES && !(IS_COST<Kind> && (POSITIONS || sizeof(REAL) == 4)) &&
                             !(POSITIONS && std::is_same_v<Kind, GlobalAffine>);

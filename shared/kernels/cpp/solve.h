@@ -222,7 +222,7 @@ inline Parameters gaps_of(const AlignmentCall &call, const double (&cost)[COSTS]
   return gaps;
 }
 
-// The cost of these gaps; 0 for none, even where one gap costs infinity.
+// The cost of these gaps; 0 for none, even times an infinite tangent.
 inline double cost_of(const Parameters &gaps, const Parameters &p) {
   double sum = 0;
   for (int axis = 0; axis < PARAMETERS_PER_GAP; ++axis) {
@@ -270,7 +270,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, ScoreWeight sco
     score = p.temperature * value;
     t_score = p.temperature * score_weight.tangent + t.temperature * value;
     d = gaps_of(call, tangents ? sums.cost_tangent : sums.cost);
-    if (tangents) {  // of the entropy value - P s / T - N gap / T; in its tangent those of value, s / T and gap / T cancel
+    if (tangents) {  // of value - P s / T - N gap / T (P: marginals, N: gaps): the tangents of all but P and N cancel
       d.temperature = -(sums.entropy + cost_of(d, p) / p.temperature);
     } else {
       d.temperature = LN_2 * sums.entropy;
@@ -314,7 +314,7 @@ inline void with_logarithms(const Real *from, Real *to, Int count) {
   }
 }
 
-// Vectors of records that a block of PairsSideBySide should have at most (it has 4 rows at least), to fit a cache level.
+// Most vectors of records in a block of PairsSideBySide (which has at least 4 rows), to fit a cache level.
 constexpr Int BLOCK_VECTORS = 6144;
 // Maximum number of vectors that are staged once for both passes.
 constexpr size_t STAGED_VECTORS = 32768;

@@ -1,9 +1,9 @@
 /* Strips of a matrix with block exponents: some columns from the first row to the last, LANES at a time.
 
    A strip is swept by block_forward.h and then by block_backward.h. Vocabulary: a band is up to MOST_ROWS rows in which
-   all states of a column have one exponent (block_exponent.h); a band that leaves the range is tried again with fewer
-   rows. A block is the rows between two checkpoints, a tile is a block of one strip (tiles.h), and a seam is what a
-   strip passes to its neighbour for each row, so that several threads can share a pair. */
+   all states of a column have one block exponent (block_exponent.h); a band that leaves the range is tried again with
+   fewer rows. A block is the rows between two checkpoints, a tile is a block of one strip (tiles.h), and a seam is what
+   a strip passes to its neighbour for each row, so that several threads can share a pair. */
 
 #ifndef STRIP_H
 #define STRIP_H
@@ -71,7 +71,7 @@ struct Strip {
   const Real *s, *t_s;
   int64_t pitch;
   int vectors, last;  // columns in the last vector
-  const Real *gaps[POSITIONS ? 2 : 0];  // those by position; of the others none
+  const Real *gaps[POSITIONS ? 2 : 0];  // null unless by position
 
   template <class F>
   INLINE void each(F &&f) const {  // from left to right

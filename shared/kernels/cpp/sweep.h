@@ -41,7 +41,7 @@ struct Lanes {
   Cost turn[POSITIONS ? 2 : 0];  // the gap that Cost::turn and Cost::turn_right cost; none where forbidden (solve.h: weight 0)
 };
 
-/* How many vectors are staged for a step, that is gathered in the order of the steps: similarity, gaps by position. */
+/* Vectors staged (gathered from the matrices in the order of the steps) for each step: similarity, gaps by position. */
 template <class Kind>
 constexpr int STAGED = 1 + GAPS<Kind>;
 
@@ -504,7 +504,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     if (Kind::states > 1) add(EXTEND[COLS], row_numbers);
   };
 
-  // gradients that a cell receives: from its right neighbour, and from the two below, of one and two steps ago
+  // gradients that a cell receives: from its right neighbour, from below, and from below right
   auto incoming = [&](Int col) {
     Flows<Kind> v = from_right;
     const bool exists = col >= -1 && col < cols;

@@ -41,8 +41,8 @@ void wait_awake(const Condition &holds) {
   while (!holds() && Clock::now() < end) std::this_thread::yield();
 }
 
-/* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
-   helper: the caller does whatever no helper has started. */
+/* Any number of threads may call run at the same time; they share the helpers. No call waits for a
+   helper that is busy with another: the caller does whatever no helper has started. */
 class Helpers {
  public:
   static void run(int64_t count, const Work &work) { (*shared())->run_shared(count, work); }

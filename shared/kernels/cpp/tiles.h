@@ -484,7 +484,7 @@ class Tiles {
     return true;
   }
 
-  /* The total over all strips; false if it is too small for what was rounded to 0. */
+  /* The total over all strips; false if block exponents cannot hold it. */
   bool add_up() {
     double m = 0, unit = 0, t = 0;
     if constexpr (Kind::end == End::last) {
