@@ -102,7 +102,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
             seconds_left, budget_of_one = end - time.monotonic(), record.settings.budget
-            if begun and 0.95 * budget_of_one > seconds_left:  # 5 % less will do: earlier ones overrun a little
+            if begun and 0.95 * budget_of_one > seconds_left:  # 95 % of it will do: earlier ones overrun a little
                 why = f"it takes {budget_of_one:g} s of the budget, {max(0.0, seconds_left):.0f} s are left"
                 print_error(f"not asked: {record.settings.question}: {why}")
                 continue
@@ -163,7 +163,7 @@ def _show(shown: Sequence[tuple[Record, Report]], request: Request) -> int:
     problems = write_reports(request.report, request.markdown, reports, warnings, machines)
     code = max(map(_fail, problems), default=0)
     parts = [*map(wrapped, warnings), *map(console_table, machines), *map(console_text, reports)]
-    print("\n\n\n".join(parts))  # last, because it fails if the reader of a pipe has gone
+    print("\n\n\n".join(parts))  # last: it raises if the pipe has been closed
     return code
 
 
@@ -192,7 +192,7 @@ def run() -> None:
     """Run the command line as a program, and exit."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # or what was measured would be lost where the output is not UTF-8
+            stream.reconfigure(errors="replace")  # not an error that loses the results, where the output is not UTF-8
     # kill and a closed terminal end like Ctrl-C: workers stopped, what is finished written and printed
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it

@@ -2,7 +2,7 @@
 
 A case is a ragged batch with poisoned padding and parameters per pair; a gap may be by position, a matrix for each
 pair. The variants whose derivatives are written by hand are shown every problem, option and choice of gaps by position.
-The others compute all problems by the same code: each rung of each framework is shown every problem once.
+The others compute all problems by the same code: each variant of each framework is shown every problem once.
 
 Single pairs, shared parameters, the bundled globins and PyTorch's compiler have tests of their own. JAX's float64 cases
 are compiled with little optimisation, its float32 cases of smith_waterman and fused as users compile them; PyTorch runs

@@ -14,7 +14,7 @@ MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Settings:
-    """One run, as asked for on the command line; defaults are the command line's, but for threads (there all cores)."""
+    """One run, as asked for on the command line; defaults are those of `speed` on one core."""
 
     question: str = "speed"
     device: str = "cpu"
@@ -35,7 +35,7 @@ class Settings:
     threads: Count = 1
     compile_limit: Seconds = 120.0  # that a first call may take
     budget: Seconds = 300.0  # for the whole run
-    precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
+    precision: float = 0.02  # required half-width of an interval, relative to its value
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
     rounds: Count = 12  # in each of them
     quick: bool = False  # without what takes long to compile
@@ -61,7 +61,7 @@ class Case:
     problem: str
     device: str
     dtype: str
-    label: str = ""  # free text that tells apart otherwise equal cases, each label in worker processes of its own
+    label: str = ""  # free text that tells apart otherwise equal cases
 
     @property
     def title(self) -> str:

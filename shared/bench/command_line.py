@@ -49,7 +49,7 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Request:
-    """The options of the command line that are no settings of a run."""
+    """The options of the command line that are not settings of a run."""
 
     list: bool = False
     json: Path | None = None
@@ -58,12 +58,12 @@ class Request:
     markdown: Path | None = None
     force: bool = False
     resume: Path | None = None
-    budget: float | None = None  # if it is given: of a resumed run, or with `all` of all questions together
+    budget: float | None = None  # if given: of a resumed run or, with `all`, of all questions together
     recorded: Sequence[Path] = ()
     predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
     all: bool = False  # every question that can be asked
-    left_out: Sequence[str] = ()  # of these, those that are not asked, and why
+    left_out: Sequence[str] = ()  # the questions that are not asked, and why
 
     @property
     def outputs(self) -> Sequence[tuple[str, Path]]:
@@ -73,7 +73,7 @@ class Request:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
-    """The request, and settings for each question; ends the process with one line if the command line is wrong."""
+    """The request, and settings for each question; ends the process with an error if the command line is wrong."""
     parser = _parser()
     options = vars(parser.parse_args(join_numbers(arguments)))
     option_of = {action.dest: (action.option_strings or ["a question"])[0] for action in parser._actions}
@@ -106,7 +106,7 @@ def _fields_of(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line; --help shows the usage."""
+        """The error alone; --help shows the usage."""
         self.exit(2, f"{self.prog}: error: {message}\n")
 
 
@@ -139,10 +139,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--matrix", metavar="NAME", help=f"substitution matrix of proteins (default {Settings.matrix})")
     add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all of the proteins)")
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
-    add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
-    add("--memory", type=memory, metavar="SIZE", help="that the largest batch has to fit into, such as 2GB or 512MiB")
+    add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="at which growth measures")
+    add("--memory", type=memory, metavar="SIZE", help="in which the largest batch must fit, such as 2GB or 512MiB")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 or float64 (default by question)")
-    add("--seed", type=whole("seed", 0), metavar="N", help="of inputs and of the order of cases (default 0)")
+    add("--seed", type=whole("seed", 0), metavar="N", help="for inputs and the order of cases (default 0)")
 
     add = parser.add_argument_group("parameters of problems; see --list").add_argument
     every = {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
-    add("--json", type=file, metavar="FILE", help="record everything; of several questions a folder")
+    add("--json", type=file, metavar="FILE", help="record everything; for several questions a folder")
     add("--report", type=file, metavar="FILE", help="write a page with plots and every number (all: report.html)")
     add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
     add("--force", action="store_true", help="overwrite these files where they exist")
@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
 def _question(text: str) -> str:
     if text not in (*QUESTIONS, ALL):
         list_of_questions = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
-        raise ArgumentTypeError(f"unknown question {text!r}; known:{list_of_questions}\n  {ALL}: each of these")
+        raise ArgumentTypeError(f"unknown question {text!r}; known:{list_of_questions}\n  {ALL}: all of these that fit")
     return text
 
 
@@ -198,7 +198,7 @@ def flag(name: str, argument: Argument) -> str:
 
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:
     if conflicting := [name for name in given if name not in (mode, *_MODES[mode])]:
-        why = ", which goes on as the record says" if mode == "resume" else ""
+        why = ", which uses the options of the record" if mode == "resume" else ""
         raise ArgumentTypeError(f"{option_of[conflicting[0]]} does not go with {option_of[mode]}{why}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):

@@ -27,9 +27,9 @@ SAME = 1.03
 # standard deviations of logarithms: between processes of the same code, beyond what their rounds explain; and between
 # rounds, where fewer than _LEAST_DEVIATIONS deviations are known
 _PROCESS_SCATTER, _ROUND_SCATTER, _LEAST_DEVIATIONS = 0.01, 0.1, 6
-# of normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / deviation
+# normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / the former
 _MEDIAN_DEVIATION_TO_SIGMA, _ERROR_OF_MEDIAN = 1.4826, 1.2533
-# how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
+# weight of the expected scatter, in workers; distance beyond which a worker is clipped, in units of the scatter
 _PRIOR, _CLIP = 2, 3.0
 
 # types of record fields: reading fails unless they are positive
@@ -95,7 +95,7 @@ def median_time(blocks: Sequence[Block]) -> Estimate:
 
 
 def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
-    """Time of one case over that of another, from the rounds that both were in, or else from all.
+    """Time of one case over that of another, from the rounds that both were in, if any; otherwise from all.
 
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
     """
@@ -110,7 +110,7 @@ def paired_ratios(numerator: Sequence[Block], denominator: Sequence[Block]) -> t
 
 
 def mean_over_processes(values: Sequence[float], scatter: float = _ROUND_SCATTER) -> Estimate:
-    """Geometric mean of a number that each process has once. scatter: the usual one of these numbers' logarithms."""
+    """Geometric mean of a number that each process has once. scatter: assumed, of the logarithms."""
     return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 

@@ -20,7 +20,7 @@ from shared.problems import Inputs
 
 SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")  # limit: no time, memory, budget or support for it here
-# suffix of the reasons for which a resumed run measures a case again
+# the reason for which a resumed run measures a case again
 NO_ROOM = "the budget had no room for it"
 # the types of JSON, as errors name them; and a list of numbers in JSON
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
@@ -74,7 +74,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A set of fresh workers, such as one for each framework and label, that has measured all it should."""
+    """One complete set of fresh workers, by framework and label: a process of each case, in the tables."""
 
     number: int
     seconds: Seconds  # that its rounds took
@@ -218,8 +218,8 @@ class Record:
 
     @property
     def cores_busy_with_others(self) -> float | None:
-        """Cores that other programs kept busy on average while rounds were timed; None where the
-        repeats are too short to know it to a tenth of a core: the system counts in hundredths of a second."""
+        """Cores that other programs kept busy on average while rounds were timed; None where
+        repeats are too short: the system's CPU times have a resolution of 10 ms."""
         measured = [(entry.seconds, entry.others) for entry in self.repeats if entry.others is not None]
         seconds = sum(seconds for seconds, _ in measured)
         return sum(others for _, others in measured) / seconds if seconds > 0.2 * len(measured) else None

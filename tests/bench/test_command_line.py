@@ -65,7 +65,7 @@ REFUSED = {
     "speed growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "--size=5x5 --input globins": "--size goes with --input random",
     "--input random --matrix PAM250": "--matrix goes with sequences, not with --input random",
-    "--resume a.json --from b.json": "--from does not go with --resume, which goes on as the record says",
+    "--resume a.json --from b.json": "--from does not go with --resume, which uses the options of the record",
     "--from a.json --json b.json": "--json does not go with --from",
     "--against old.json": "argument --against: expected 2 arguments",
     "graphs": "graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs",

@@ -68,7 +68,7 @@ def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_variants():
     ]
     assert table.below[-1] == "Not built: PyTorch cuda_graph score, not compiled: no CUDA device."
     assert table.rows[-1] == ("every other", "yes", "yes", "yes") and "func.vmap" in table.below[0]
-    assert dict(shown.statements)["PyTorch"] == f"take fused; for {THIRD}, export take vmap."
+    assert dict(shown.statements)["PyTorch"] == f"take fused; for {THIRD} and export take vmap."
     most = [tried("jax", "vmap", problem, export=raises("ValueError: no")) for problem in ("a", "b")]
     assert answer(*most, tried("jax", "vmap", "c")).tables[1].rows[0][1] == "vmap (a, b)"
 
@@ -89,8 +89,8 @@ def test_a_wrong_transform_and_one_that_was_not_tried_are_told():
     said = shown.statements[1].text
     assert said.startswith("of what was tried: take fused") and said.endswith("none of these variants does vmap.")
     below = shown.tables[0].below
-    assert "Not all of it was tried for smith_waterman in the time: fused." in below
-    assert "Not all of it was tried for free_gap in the time: fused." in below
+    assert "Not fully tried for smith_waterman within the budget: fused." in below
+    assert "Not fully tried for free_gap within the budget: fused." in below
     assert answer().tables == []
 
 

@@ -176,7 +176,7 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
         bounds=(0, np.inf), loss="soft_l1", f_scale=_SOFT, ftol=1e-6,
     )  # fmt: skip
     coefficients = np.zeros(rows.shape[1])
-    coefficients[columns] = np.where(fit.x > _NEGLIGIBLE, fit.x, 0.0) * scale  # it never reaches its bound
+    coefficients[columns] = np.where(fit.x > _NEGLIGIBLE, fit.x, 0.0) * scale  # fit.x stays off its bound
     count = len(columns) + (knee < math.inf)
     is_determined = knee == math.inf or count < len(rows)
     criterion = math.log(max(fit.cost, _LEAST)) + count * math.log(len(rows)) / len(rows)

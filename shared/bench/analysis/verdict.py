@@ -21,7 +21,7 @@ from shared.variants import OWN_WRITTEN_FIRST, SAME_CODE, WRITTEN_FIRST
 # the footnote of tables whose entries `cell` makes
 READING = (
     "A cell names the faster framework, by what factor, and the factor's 95% interval. Same: the interval lies within "
-    f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, they differ by less than the factor in brackets'
+    f"±{SAME - 1:.0%}. Else the factor in brackets bounds the difference"
 )
 
 # rows of what one would write first (of alignments, of an own loop), with their variants by framework
@@ -38,7 +38,7 @@ class Comparison(NamedTuple):
 
     results: tuple[Result, ...]
     ratio: Estimate | None  # time of the second over the first; None where there are not two
-    on_device: bool = False  # whether times are an accelerator's, or else wall time
+    on_device: bool = False  # whether times are device time, not wall time
 
     def time(self, result: Result) -> Estimate:
         """The time of a call by which this compares."""
@@ -86,8 +86,8 @@ class Comparison(NamedTuple):
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
-    """Say in a table cell which of two takes less time, and the factor. ratio: of the second's to the first's time;
-    instead: words in place of the outcome."""
+    """Say in a table cell which of two is better, and the factor. ratio: above 1 if the first is; instead: words in
+    place of the outcome."""
     outcome, few = instead or outcome_text(ratio, names), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:

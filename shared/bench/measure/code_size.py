@@ -20,7 +20,7 @@ _STARTS = {"diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap", "wave
            "fused": "kernels.fused"}  # fmt: skip
 
 _KERNELS = ROOT / "shared/kernels"
-# of Triton's folder, what describes and compiles the kernels
+# files of triton/ that only describe or compile kernels
 _NO_KERNELS = ("__init__.py", "ahead.py", "hardware_limit.py", "machine_code.py", "programs.py")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
@@ -61,7 +61,7 @@ class Definition(NamedTuple):
     """A top-level name; a whole module, which uses all its names; or, as "MODULE.", statements that define no name."""
 
     module: str
-    uses: list[str]  # dotted names, also of what is no definition of the project
+    uses: list[str]  # dotted names, also names outside the project
     # statement -> the (module, line) pairs of its code; empty for an imported name and for a module
     nodes: dict[ast.stmt, set[tuple[str, int]]]
 

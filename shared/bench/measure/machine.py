@@ -15,7 +15,7 @@ import psutil
 from shared.bench.measure.clock import timed
 
 ROOT = Path(__file__).resolve().parents[3]
-# bytes of all threads together, more than caches hold (but for some server CPUs); and how often they are copied
+# bytes of all threads together, more than caches hold (except of some server CPUs); and how often they are copied
 _STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
 _CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
 
@@ -87,8 +87,8 @@ def counts_up_to(threads: int) -> list[int]:
 
 
 def seconds_of_others(cores: list[int]) -> float | None:
-    """CPU seconds since a fixed time that these cores have worked for programs that this one has not started; None
-    where the system does not tell."""
+    """CPU seconds, from a fixed time on, of these cores for programs that this one has not started; None where the
+    system does not tell."""
     per_core = psutil.cpu_times(percpu=True)
     if max(cores) >= len(per_core):
         return None

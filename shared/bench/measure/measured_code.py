@@ -1,8 +1,8 @@
 """Whether the code that a record measured has changed since: a hash of it, by framework and variant.
 
 A variant's code is everything reachable from the definitions with its name, and the C++ files beside those modules; for
-a problem that is not an alignment, its module. Argument checks, kernels for other devices and a user's own file are
-left out. In a statement, names that the project binds become numbers; names of libraries stay. So the hash misses a
+a problem that is not an alignment, its module. Argument checks, Python for other devices and a user's own file are left
+out. Within a statement, the project's names become numbers; names of libraries stay. So the hash misses a
 swap of two names of the project, a rename to a name that a library has, and the name of an argument in a call.
 """
 
@@ -51,7 +51,7 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
     """The hash of a variant's code in a checkout."""
     package, definitions = f"{framework}_impl", definitions_of(root)
     starts = [f"{package}.{'learning' if problem == 'learn_alignment' else module_of(problem)}"]
-    if not (root / package / f"{module_of(problem)}.py").exists():  # it is an alignment
+    if not (root / package / f"{module_of(problem)}.py").exists():  # an alignment, or learning one
         names = (variant, variant == "cuda_graph" and "wavefront")  # a graph captures what wavefront launches
         starts += [name for name in definitions if name.startswith(package) and name.split(".")[-1] in names]
     not_timed = ("shared.checks", "shared.workload_checks", "shared.variants", package)

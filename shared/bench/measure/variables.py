@@ -44,7 +44,7 @@ def disabling(frameworks: Sequence[str]) -> str | None:
 def recorded(by_files: bool = False) -> dict[str, str]:
     """The variables that may change what is measured, without the folders in their values.
 
-    by_files: those that a user's file sets when it is executed; or else those of the environment.
+    by_files: those that a user's file sets when it is executed; otherwise those of the environment.
     """
     names = (name for name in sorted(os.environ) if _CHANGES_TIMES.fullmatch(name) or _RECORDED.fullmatch(name))
     chosen = (name for name in names if not _NOT_THE_USERS.fullmatch(name) and (name in SET_BY_FILES) == by_files)
@@ -57,7 +57,7 @@ def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]
 
 
 def warnings(variables: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
-    """Warnings: recorded variables, and settings that measured functions changed, that may change times."""
+    """Warn of variables, and of settings changed by measured functions, that may change times."""
     if timed := [f"{name}={value}" for name, value in variables.items() if _CHANGES_TIMES.fullmatch(name)]:
         yield f"The environment has variables that change times: {', '.join(timed)}."
     if timed := [f"{name}={value}" for name, value in settings.items() if _CHANGES_TIMES.fullmatch(name.upper())]:

@@ -1,4 +1,4 @@
-"""The base class of questions along one axis: every case at several points, each with worker processes of its own.
+"""The base class of questions along one axis: every case at several points, mostly with workers for each point.
 
 A subclass declares the points, the first one the baseline: `labels`, or with `is_over_inputs` the inputs. All else
 follows. By default workers of all points take turns in the same rounds: what slows one slows them all.

@@ -36,7 +36,7 @@ class Bridge(AxisQuestion):
     compares = "The faster kernel from PyTorch"
     below = (
         "JAX from PyTorch: through torch_impl.jax_bridge. Adds: the time of the crossing, its share of the call from "
-        "PyTorch, and the 95% interval of the time; <: the upper end of an interval that holds 0.",
+        "PyTorch, and the 95% interval of the time; <: the upper end of an interval that contains 0.",
         "A score crosses once. Marginals by autograd cross twice, and JAX compiles forward and backward apart.",
     )
 

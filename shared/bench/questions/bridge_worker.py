@@ -3,7 +3,7 @@
     python -m shared.bench.questions.bridge_worker jax DEVICE THREADS MEMORY FOLDER CONNECTION
 
 The one worker with both frameworks. Both use the same cores: JAX by the affinity of the process, PyTorch by its number
-of threads. What compiles is JAX; what moves, times and differentiates is PyTorch.
+of threads. JAX compiles; PyTorch moves data, times and differentiates.
 """
 
 import sys

@@ -37,7 +37,7 @@ class Graphs(AxisQuestion):
     only_alignments = True
     below = (
         f"As CUDA graphs: JAX with XLA_FLAGS={_XLA_FLAGS}, PyTorch with torch.compile's mode reduce-overhead; gain: "
-        "the time by default over that one, and the 95% interval.",
+        "default time over graph time, and the 95% interval.",
     )
 
     def check_device(self, device: str) -> None:

@@ -160,7 +160,7 @@ def _compiling(result: Result) -> float | None:
 
 
 def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | None:
-    """The frameworks' fastest of some cases, the faster one first, and the ratio; None unless both have one."""
+    """Each framework's fastest of some cases, the faster one first, and the ratio; None unless both have one."""
     fastest: dict[str, Costs] = {}
     for costs in sorted(cases, key=lambda costs: costs.seconds(size).value):
         fastest.setdefault(costs.case.framework, costs)
@@ -190,7 +190,7 @@ def cost_table(record: Record) -> Table:
 
 
 def first_call_table(record: Record) -> Table:
-    """The coefficients of what a case compiles, and of its memory."""
+    """The coefficients of compile time and of memory."""
     rows = []
     for costs in costs_of(record):
         compiling = [_text(costs.compiling and costs.compiling.coefficient(column), duration) for column in (0, 1)]

@@ -1,4 +1,4 @@
-"""What does each rung of the ladder gain, with and without the compiler?
+"""What does each variant of the ladder gain, with and without the compiler?
 
 Every variant is called a few times, with `jax.jit` or `torch.compile` and without, on the inputs that it is made for.
 """
@@ -20,7 +20,7 @@ class Ladder(Question):
     """The question `ladder`: every variant, from the loop over cells to one native kernel."""
 
     name = "ladder"
-    asks = "what does each rung of the ladder gain, with and without the compiler"
+    asks = "what does each variant gain, from naive to fast, with and without the compiler"
     takes, which_passes = ("size",), slice(1)
     default_input = "random"
     default_budget = 900.0
@@ -50,18 +50,18 @@ QUESTION = Ladder()
 
 
 def _gains(results: Sequence[Result]) -> Iterator[str]:
-    """The first and the fastest rung of each framework."""
+    """The first and the fastest variant of each framework."""
     for framework, title in FRAMEWORKS.items():
-        rungs = [r for r in results if r.measured and r.case.framework == framework]
-        if len({rung.case.variant for rung in rungs}) > 1:
-            first, fastest = rungs[0], min(rungs, key=lambda rung: rung.time.value)
+        ran = [r for r in results if r.measured and r.case.framework == framework]
+        if len({one.case.variant for one in ran}) > 1:
+            first, fastest = ran[0], min(ran, key=lambda one: one.time.value)
             factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of a few calls
-            texts = (f"{duration(rung.time.value)} ({rung.case.how})" for rung in (first, fastest))
+            texts = (f"{duration(one.time.value)} ({one.case.how})" for one in (first, fastest))
             yield f"{title} from {' to '.join(texts)}, {factor:,g} times as fast"
 
 
 def _table(record: Record, pass_name: str, name: str, results: Sequence[Result]) -> Table:
-    """Rows are NumPy and the rungs; for each framework the first call and later ones, without and with the compiler."""
+    """Rows: NumPy and the variants; for each framework the first call and later ones, without and with the compiler."""
     columns = [(framework, compiled) for framework in record.environment["frameworks"] for compiled in (False, True)]
     heads = [f"{FRAMEWORKS[framework]}\njit {'on' if compiled else 'off'}" for framework, compiled in columns]
     headers = ("variant", *(f"{head}\n{call}" for head in heads for call in ("first", "later")))
@@ -70,7 +70,7 @@ def _table(record: Record, pass_name: str, name: str, results: Sequence[Result])
             for entry in record.references if (entry.input, entry.pass_name) == (name, pass_name)]  # fmt: skip
     for variant in dict.fromkeys(variant for variant, *_ in cells):
         rows.append((variant, *(text for column in columns for text in _calls(cells.get((variant, column))))))
-    below = (f"Later: the median of up to {LEAST_ROUNDS} blocks after warm-up calls; of slow calls, the second one.",)
+    below = (f"Later: the median of up to {LEAST_ROUNDS} blocks after warm-up calls; of slow calls, the second call.",)
     aligns = left_then_right(1, len(headers) - 1)
     return Table(f"{pass_name}, {record.inputs[name].text}", headers, rows, aligns, below)
 

@@ -49,7 +49,7 @@ class Processes(AxisQuestion):
     asks = "what do more processes gain in data-parallel work, against one process on the same cores"
     axis, change = "processes", "gain"
     below = (
-        "Gain: the time of one process on all cores over that time, and the 95% interval. Several processes divide the "
+        "Gain: the time of one process on all cores over the row's, and the 95% interval. Several processes divide the "
         "batch.",
     )
     takes = ("size", *TIMING, "processes")

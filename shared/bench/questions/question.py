@@ -136,7 +136,7 @@ class Question(ABC):
     times_rounds = True  # whether fresh workers time rounds
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
-    drops_dominated = True  # calls of seconds: in one repeat only, where a variant is far faster
+    drops_dominated = True  # calls of seconds: timed in one repeat only, if another variant is far faster
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.

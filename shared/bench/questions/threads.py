@@ -29,11 +29,11 @@ class Threads(AxisQuestion):
     """Every case with several numbers of threads."""
 
     name = "threads"
-    asks = "what do more threads gain; is another framework faster with another number of threads"
+    asks = "what do more threads gain; does the faster framework depend on their number"
     axis, change = "threads", "speed-up"
     below = (
-        "Speed-up: the time with 1 thread over that with so many, and the 95% interval. Both frameworks have processes "
-        "bound to as many cores as threads.",
+        "Speed-up: time with 1 thread / time with N threads, and the 95% interval. Both frameworks have processes that "
+        "are bound to as many cores as threads.",
     )
     default_input = "random"
     default_dtype = "float32,float64"

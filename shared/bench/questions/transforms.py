@@ -219,7 +219,7 @@ def _table(record: Record, outcomes: _Outcomes) -> Table:
              f"E1, …: an error, see below; two outcomes: they differ by alignment; {NOTHING}: not tried."]  # fmt: skip
     for problem in problems:
         if lacking := [how for how in variants if any(problem not in outcomes.words[name, how] for name in names)]:
-            below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
+            below.append(f"Not fully tried for {problem} within the budget: {', '.join(lacking)}.")
     below += dict.fromkeys(f"Not built: {r.title}: {r.reason}." for r in record.absent if r.title.startswith(title))
     version = record.environment.get("frameworks", {}).get(outcomes.framework, {}).get(outcomes.framework, "")
     headers = ("transform", *(variant.replace("_", "\n") for variant in variants))
@@ -242,7 +242,7 @@ def _errors(outcomes: _Outcomes) -> Table:
 
 
 def _advice(outcomes: _Outcomes) -> str:
-    """Name the last variant of the ladder, and which one to take for what that does not do."""
+    """Recommend the last variant of the ladder, and others for transforms that it lacks."""
     *earlier, best = outcomes.variants
     cells = {name: outcomes.cell(name, best) for name in outcomes.written}
     instead: dict[str, list[str]] = {}
@@ -252,6 +252,6 @@ def _advice(outcomes: _Outcomes) -> str:
             instead.setdefault(able[-1] if able else "", []).append(written)
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} where it works"]
-    parts += [f"for {', '.join(names)} take {variant}" for variant, names in instead.items()]
+    parts += [f"for {' and '.join(names)} take {variant}" for variant, names in instead.items()]
     parts += [f"none of these variants does {', '.join(nobody)}"] if nobody else []
     return f"{'of what was tried: ' if NOTHING in cells.values() else ''}{'; '.join(parts)}."

@@ -1,1 +1,1 @@
-"""The report of records, as a page and as Markdown: the same words and tables, and on the page plots."""
+"""The report of records, as a page, Markdown and console text: the same words and tables, and on the page plots."""

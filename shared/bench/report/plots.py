@@ -16,7 +16,7 @@ _GREY, _GRID = "#5f6873", "#dce1e7"
 # ticks of an axis of ratios, the narrowest axis first
 _FACTORS = ((1.1, 1.2), (1.2, 1.5, 2), (2, 3, 5), (2, 5, 20), (10, 100), (100, 10000))
 _MARKERS = "os^Dv*PXp<>"
-# with the salt one figure always gives one SVG
+# a fixed salt makes the SVG reproducible
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "plot", "font.size": 10, "axes.axisbelow": True, "axes.grid": True, "axes.spines.top": False,
     "axes.spines.right": False, "grid.color": _GRID, "legend.frameon": False,
@@ -110,7 +110,7 @@ def ratio_plot(ratios: Sequence[Point]) -> Plot:
 
     def dress(axes: Any) -> None:
         axes.axvspan(1 / SAME, SAME, color=_GRID, linewidth=0)
-        axes.axvspan(1 / 1.1, 1.1, visible=False)  # the least that is shown
+        axes.axvspan(1 / 1.1, 1.1, visible=False)  # the smallest range that is shown
         low, high = axes.get_xlim()
         most = max(high, 1 / low)  # the middle is 1
         factors = next((candidates for candidates in _FACTORS if candidates[-1] ** 1.5 > most), _FACTORS[-1])

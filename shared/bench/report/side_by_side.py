@@ -10,7 +10,7 @@ from shared.bench.units import NOTHING, duration
 
 
 def side_by_side(records: Sequence[Record]) -> list[Table]:
-    """The faster framework on each machine: a table for each question that several answered."""
+    """The faster framework on each machine: a table for each question that several machines answered."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         settings, results = record.settings, record.results

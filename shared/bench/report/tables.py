@@ -66,7 +66,7 @@ class Answer:
 
 
 def winner(text: str) -> str:
-    """The framework that a line of a cell calls faster, "jax perhaps" if only on a condition, or else ""."""
+    """The faster framework in a line of a cell; "jax perhaps" if only on a condition; "" if none."""
     match = _WINNER.match(text)
     names = {name: framework for framework, name in FRAMEWORKS.items()}
     return names[match[1]] + " perhaps" * bool(match[2]) if match else ""

@@ -1,4 +1,4 @@
-"""The context of a run: its settings, its record, and its workers, one process for each framework and label."""
+"""The context of a run: its settings, its record, and its workers, by framework and label."""
 
 import pickle
 import time
@@ -95,7 +95,7 @@ class Run:
         return workers, {framework: str(error) for framework, error in missing.items()}
 
     def start_workers(self, cases: Iterable[Case]) -> None:
-        """Start the workers of these cases at once; one that does not start is started again with its first case."""
+        """Start the workers of these cases at once; one that does not start is tried again at its first case."""
         for key in (keys := dict.fromkeys(case.worker_key for case in cases)):
             self._spawn(key)
         for key in keys:

@@ -47,16 +47,16 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, as far as the time goes.
 
-    First those of the last pass, which the table of costs is about, then the cheapest. Where new shapes are asked for,
-    cheap ones with few samples precede all. most: seconds for these.
+    Cheap ones with few samples come first, up to `most` seconds, where new shapes are asked for; then those of the last
+    pass, which the table of costs is about; then the cheapest.
     """
     start = time.monotonic()
-    costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
+    costs = {case: sum(_seconds(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
     run.progress.begin(f"repeat {process}, first calls", len(costs))
     last = run.settings.passes[-1]
     results = {case: run.record.result(case) for case in costs if run.plan.tries_new_shape}
     few = {case for case, result in results.items()
-           if len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_FIRST_CALL}  # fmt: skip
+           if len(result.cold) < _SAMPLES and max(_seconds(result), default=0.0) < CHEAP_FIRST_CALL}  # fmt: skip
     for case in sorted(costs, key=lambda case: (case not in few, case.pass_name != last, costs[case])):
         if time.monotonic() + costs[case] > start + (max(seconds, most) if case in few else seconds):
             continue
@@ -71,7 +71,7 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
             result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
 
 
-def _calls(result: Result) -> list[float]:
+def _seconds(result: Result) -> list[float]:
     """Seconds of a first call and of one on a new shape."""
     return [estimate.value for estimate in (result.first_call, result.new_shape(1)) if estimate]
 

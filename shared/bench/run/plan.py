@@ -35,4 +35,4 @@ class Plan:
     times_rounds: bool = True  # whether fresh workers time rounds
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # calls of seconds: in one repeat only, where a variant is far faster
+    drops_dominated: bool = True  # calls of seconds: timed in one repeat only, if another variant is far faster

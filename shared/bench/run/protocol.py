@@ -1,7 +1,7 @@
 """One run: inputs and reference results, the machine, then two phases. What is finished is kept, however the run ends.
 
 First every case is called with empty caches and checked by the parity gate (`first_calls`). Then, several times over,
-fresh workers time all cases in turn (`timed_calls`), until the question is answered precisely or the budget is spent.
+fresh workers time cases in turn (`timed_calls`), until the question is answered precisely or the budget is spent.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
-# bytes of memory for each byte of the input, at least, so that first derivatives fit beside a previous result
+# least bytes of memory per byte of the input, for first derivatives beside an earlier result
 _MEMORY_OVER_INPUT = 8
 
 

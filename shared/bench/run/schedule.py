@@ -11,15 +11,15 @@ from typing import NamedTuple
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Estimate
 
-# Length and most calls of a block of a fast case; a slower call is a block by itself. Blocks are short and rounds many,
-# so that a disturbance of a second affects few of the paired blocks.
+# Block of a fast case: its seconds, most calls, most untimed calls before; a slower call is a block by itself. Blocks
+# are short and rounds many, so that a disturbance of a second affects few of the paired blocks.
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 # calls shorter than this get one more untimed call before each block; for longer ones page faults matter little
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed in the first repeat only
 VERY_SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # least rounds of a case in each worker; fewer of calls longer than SLOW_CALL_SECONDS, and fewest of these in a quick
-# run, whose three repeats have to fit into a minute. The median of so few rounds scatters by 5 %.
+# run, whose three repeats have to fit into a minute. The median of 5 to 7 rounds scatters by 5 %.
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, QUICK_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 2, 0.05
 # The first 3 repeats time all cases. A run has at least 8 before a precise answer ends it; all 8 time cheap cases.
 ALL_CASES_REPEATS, LEAST_REPEATS = 3, 8
@@ -66,7 +66,7 @@ def block_of(call_seconds: float, quick: bool) -> BlockPlan:
 def rounds_that_fit(costs: Sequence[float], least: Sequence[int], rounds: int, seconds: float) -> list[int]:
     """Rounds of each group such that all end in time: expensive groups get fewer.
 
-    costs: seconds of one round of each group. least: rounds that each group gets, even if that takes longer.
+    costs: seconds of one round of each group. least: rounds that each group gets, even beyond `seconds`.
     """
     counts = [min(count, rounds) for count in least]
     seconds_left = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))

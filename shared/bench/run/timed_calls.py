@@ -30,7 +30,7 @@ from shared.bench.run.worker_handle import Reply
 
 _FIRST_CALLS_SHARE = 0.2  # of a repeat's time, for first calls with empty caches after its rounds
 _SHORT_FIRST_CALL = 5.0  # a first call that takes longer is left out if the rest of the budget has no room for it
-_LEAST_SHARE = 0.2  # rounds get at least this part of the time that preparing took, whatever is left of the budget
+_LEAST_SHARE = 0.2  # rounds get at least this fraction of the preparation time, even beyond the budget
 _DEVICE_SECONDS = 0.5  # that measuring the device time of a case takes, most of it in the profiler
 
 
@@ -67,7 +67,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     """Choices of cases for repeat `number`, the largest first; smaller ones for when time is short.
 
-    At first all that did not fail, or of these what prepares fast; then those that the question needs.
+    First all that did not fail, or of these those that prepare fast; later those that the question still needs.
     """
     right = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is None and run.plan.drops_dominated:
@@ -159,7 +159,7 @@ def _seconds_to_prepare(result: Result) -> float:
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
-    """Take each case's time on the accelerator: after its rounds, which a profiler may slow down."""
+    """Take each case's time on the accelerator: after its rounds, as a profiler may slow down calls."""
     run.progress.begin(f"repeat {number + 1}, device time", len(cases))
     for case in cases:
         run.progress.step(case.title)

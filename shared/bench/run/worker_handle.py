@@ -158,7 +158,7 @@ class Worker:
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    """The user's environment, but for thread counts, precision, import path, JAX's platform, compiler caches and
+    """The user's environment, except for thread counts, precision, import path, JAX's platform, compiler caches and
     temporary files."""
     environment = os.environ | {
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(settings.threads)),

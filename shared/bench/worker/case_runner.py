@@ -130,8 +130,8 @@ class CaseRunner:
         }  # fmt: skip
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
-        """Seconds of the calls of the last cold case's function on shapes that it has not seen: at
-        most NEW_SHAPES, within about `seconds`; at least one unless `seconds` is negative."""
+        """Seconds of first calls on new shapes, by the last cold case's function: at most NEW_SHAPES, within about
+        `seconds`; at least one unless `seconds` is negative."""
         assert self._cold is not None, "a cold case goes before"
         function, process = self._cold
         taken: list[float] = []
@@ -156,8 +156,8 @@ class CaseRunner:
         return {"warm": first.seconds, "gate": gate, "settled": settled, "call_seconds": call_seconds}
 
     def device_work(self, case: Case) -> dict[str, Any]:
-        """Seconds in which an accelerator works, and kernels, in some calls of a prepared case, caches flushed; or why
-        the framework's profiler does not tell."""
+        """Device seconds and kernel counts of some calls of a prepared case, caches flushed; or why the framework's
+        profiler has none."""
         call, works, problem = self._prepared[case], list[Any](), "the profiler saw nothing"
         with self.backend.precision(case.dtype):
             call.place()
@@ -207,7 +207,7 @@ class CaseRunner:
         return function(self, case, **arguments)
 
     def cache(self, *parts: object) -> Path:
-        """A folder for compilers, without spaces, at which inductor splits the command line of the C++ compiler."""
+        """A folder for compilers, without spaces: inductor splits the command line of the C++ compiler at them."""
         return self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
 
     def context(self, case: Case, process: object = 0) -> contextlib.AbstractContextManager[None]:
