@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     request, settings = parse(words)
-    command = shlex.join(["python", "compare.py", *words])
+    program = ["jax-torch-compare"] if Path(sys.argv[0]).name == "jax-torch-compare" else ["python", "compare.py"]
+    command = shlex.join([*program, *words])
     try:
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
         if request.json and request.json not in request.record_files:

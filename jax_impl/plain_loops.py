@@ -2,7 +2,7 @@
 
     h[i, j] = smax(h[i-1, j-1] + s[i, j], h[i, j-1] + gap, h[i-1, j] + gap, s[i, j])
 
-For the other alignments, for gaps by position or by axis, and for every other variant of this one, sweeps.py reads the
+For the other alignments, for gaps by position or by axis, and for every other sweep of this one, sweeps.py reads the
 recurrence from the table.
 """
 

@@ -98,7 +98,7 @@ def assert_equal(got: Any, expected: Any) -> None:
     [
         pytest.param(name, *case, DTYPES[number % 2], marks=[pytest.mark.slow] * is_slow)
         for name, (number, case) in itertools.product(FRAMEWORKS, enumerate(WITH_GAPS))
-        for is_slow in [number % 3 > 0 or (case[0] not in GLOBAL and "axis" in case[2])]
+        for is_slow in [(number % 3 > 0 and case[0] != "soft_dtw") or (case[0] not in GLOBAL and "axis" in case[2])]
         if name == "torch" or number % 9 == 0
     ],
     ids=str,

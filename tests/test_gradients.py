@@ -33,7 +33,9 @@ REST = [case for case in [*NUMBERS, *BY_POSITION] if case not in LAST_AND_GAPS]
 SECOND = [
     *((*which, *case) for which in CHEAP for case in LAST_AND_GAPS),
     *(
-        pytest.param("torch", variant, *case, marks=[slow] * (variant == "fused" and case in BY_POSITION))
+        pytest.param(
+            "torch", variant, *case, marks=[slow] * (variant == "fused" and case in BY_POSITION and case not in TURNS)
+        )
         for variant in BY_HAND
         for case in REST
     ),

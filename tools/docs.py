@@ -121,10 +121,8 @@ def _hours(path: Path) -> str:
         ratios = [(ratio if first == "jax" else ratio.inverse).value for ratio, first in paired]
         apart.append(max(ratios) / min(ratios) - 1)
     starts = ", ".join(str(record.started)[:16].replace("T", " ") for record in records)
-    return (
-        f"Recorded {len(records)} times ({starts}), the default comparison's ratios differ by {median(apart):.0%} "
-        f"in the median, and by {max(apart):.0%} at most."
-    )
+    ratios_differ = f"the default comparison's ratios differ by {median(apart):.0%} in the median"
+    return f"Recorded {len(records)} times ({starts}), {ratios_differ}, and by {max(apart):.0%} at most."
 
 
 def _validation(path: Path) -> str:
@@ -168,8 +166,15 @@ def headline(folder: Path) -> str:
     cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs if record.settings.device == "cpu"))
     headers = ("how it is written", "what is computed", f"CPU ({cpus})", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
+    scores = []
+    for (row, pass_name), cells in zip(_ROWS, rows, strict=True):
+        score = _cell(on_cpu.get((row, "score"), [])).replace("\n(", " (").replace("\n", ", ")
+        scores += [f"{HOW_WRITTEN[row]}: {score}"] * (
+            pass_name == _GRADIENT and score.split()[0] != cells[2].split()[0]
+        )
     sizes, older = "; ".join(_by_size(records)), sum(bool(measured_code.warnings(record)) for record in runs)
-    below = [f"By size, the gradient: {sizes}."] if sizes else []
+    below = [f"The score alone, where it has another winner: {'; '.join(scores)}."] if scores else []
+    below += [f"By size, the gradient: {sizes}."] if sizes else []
     below += [f"{older} of {len(runs)} recorded runs are older than the current code."] if older else []
     return "\n\n".join([table, *below])
 
@@ -237,10 +242,7 @@ KINDS_OF_TABLES = ("table", "tables", "decision", "first-calls", "cases")
 
 def outdated() -> Iterator[Path]:
     """Pages whose figures are not those of the records."""
-    for path in pages():
-        text = path.read_text(encoding="utf-8")
-        if rendered(text) != text:
-            yield path
+    yield from (path for path in pages() if rendered(text := path.read_text(encoding="utf-8")) != text)
 
 
 def main() -> int:

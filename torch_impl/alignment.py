@@ -136,7 +136,7 @@ def run_pass(
 
 
 def _by_sweep(function_name: str, chosen: str, recurrence: Recurrence, arguments: Arguments) -> Tensor:
-    """Scores (*batch) by one of SWEEPS."""
+    """Scores (*batch) by a sweep."""
     s, names, run = arguments.similarity, tuple(arguments.parameters), sweep_of(function_name, chosen, recurrence)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:

@@ -203,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, n, batch) of the first n positions: 0 from their end on, else 1; of others, or None: 1."""
+        """Mask (BLOCK, n, batch) of the first n positions: 0 from a position's end on, else 1; of others: 1."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 

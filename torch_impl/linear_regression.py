@@ -54,7 +54,7 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if recorded or differentiated(*tensors):
         # a loop in the compiler, and one that detaches its steps, would give wrong derivatives without a word
-        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments (x.detach())")
+        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments, as x.detach()")
     with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside
         x, y = (points.clone() if points.is_inference() else points.detach() for points in (x, y))
         a, b = (x.new_tensor(value) for value in START)

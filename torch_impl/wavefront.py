@@ -48,8 +48,8 @@ class Ends:
                 self.weights.append(weights)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # `highest + log_weights` may round this away, so the weights below use it separately. A pair's largest end
-        # contributes 1, so only the sum of a pair without ends is raised to 1.
+        # `highest + log_weights` may round the latter away, so the weights below use it separately. A pair's largest
+        # end contributes 1, so only the sum of a pair without ends is raised to 1.
         log_weights = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_weights
         recurrence = batch.recurrence

@@ -20,7 +20,7 @@ from shared.problems import Inputs
 
 SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")  # limit: no time, memory, budget or support for it here
-# the reason for which a resumed run measures a case again
+# suffix of the reasons for which a resumed run measures a case again
 NO_ROOM = "the budget had no room for it"
 # the types of JSON, as errors name them; and a list of numbers in JSON
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
@@ -74,7 +74,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Repeat:
-    """One complete set of fresh workers, by framework and label: a process of each case, in the tables."""
+    """A set of fresh workers, one for each framework and label, that has measured all it should: "process" in texts."""
 
     number: int
     seconds: Seconds  # that its rounds took

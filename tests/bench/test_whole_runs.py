@@ -360,7 +360,6 @@ def test_a_polite_kill_prints_and_writes_what_is_finished(tmp_path: Path, tempor
 
 
 @on_linux
-@pytest.mark.slow
 def test_a_run_under_nohup_survives_a_hangup_and_is_resumed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
 ):

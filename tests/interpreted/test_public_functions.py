@@ -41,7 +41,7 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_cuda, "SIZE", (5, 4))
 
 
-@pytest.mark.parametrize("framework", ["torch", pytest.param("jax", marks=pytest.mark.slow)])
+@BOTH
 def test_hessian_products_are_right_with_gaps_by_position(framework: str):
     test_cuda.test_gaps_by_position_are_right(framework, "smith_waterman_affine", "float64", 5)
 
@@ -74,8 +74,10 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
         with pytest.raises(error, match=text):
             exact_pairs(torch_impl.smith_waterman, s, **keywords)
     monkeypatch.setattr(exact_pairs_module, "is_on_gpu", lambda _: False)
-    with pytest.raises(ValueError, match="similarity must be on a CUDA device, not cpu"):
-        exact_pairs(torch_impl.smith_waterman, s)
+    elsewhere: tuple[tuple[Any, str], ...] = ((s, "cpu"), (None, "no tensor"))
+    for given, what in elsewhere:
+        with pytest.raises(ValueError, match=f"similarity must be on a CUDA device, got {what}"):
+            exact_pairs(torch_impl.smith_waterman, given)
 
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():

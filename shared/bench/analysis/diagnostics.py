@@ -31,9 +31,9 @@ def warnings(record: Record) -> Iterator[str]:
     yield from variables.warnings(*(record.environment.get(name, {}) for name in ("variables", "settings")))
     if (busy := record.cores_busy_with_others or 0.0) > _MUCH:
         yield (
-            f"Other programs kept {busy:.2f} of {record.settings.threads} cores busy while calls were timed. This "
-            "slows a framework that waits for several threads much more than one that does not, in every process, so "
-            "that no interval shows it. Measure again on a quiet machine."
+            f"Other programs, or virtual machines, kept {busy:.2f} of {record.settings.threads} cores busy while calls "
+            "were timed. This slows a framework that waits for several threads much more than one that does not, in "
+            "every process, so that no interval shows it. Measure again on a quiet machine."
         )
 
 

@@ -21,7 +21,7 @@ from shared.variants import OWN_WRITTEN_FIRST, SAME_CODE, WRITTEN_FIRST
 # the footnote of tables whose entries `cell` makes
 READING = (
     "A cell names the faster framework, by what factor, and the factor's 95% interval. Same: the interval lies within "
-    f"±{SAME - 1:.0%}. Else the factor in brackets bounds the difference"
+    f'±{SAME - 1:.0%}. Where none is named, or "or same" is added, the factor in brackets bounds the difference'
 )
 
 # rows of what one would write first (of alignments, of an own loop), with their variants by framework

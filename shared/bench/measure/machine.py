@@ -15,7 +15,7 @@ import psutil
 from shared.bench.measure.clock import timed
 
 ROOT = Path(__file__).resolve().parents[3]
-# bytes of all threads together, more than caches hold (except of some server CPUs); and how often they are copied
+# bytes of all threads together, more than caches hold (except those of some server CPUs); and how often they are copied
 _STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
 _CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
 

@@ -186,7 +186,7 @@ class _Outcomes:
         tried = {result.case.variant for result in results}
         self.variants = [name for name in variant_names(record.settings.problem) if name in tried]
         self.written = {name: getattr(TRANSFORMS[name], framework) for name in names}  # as the framework writes it
-        self.errors: dict[str, dict[str, list[str]]] = {}  # text -> variant -> its problems
+        self.errors: dict[str, dict[str, dict[str, None]]] = {}  # text -> variant -> its problems
         self.problems: dict[str, list[str]] = {name: [] for name in self.variants}  # on which a variant was tried
         self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and variant, of each problem
         for name, variant in product(names, self.variants):
@@ -200,7 +200,7 @@ class _Outcomes:
         if outcome != RAISES:
             return _WORDS.get(outcome, text)
         text = text.replace(f"variant {variant!r}", "variant …")  # the same for all variants
-        self.errors.setdefault(text, {}).setdefault(variant, []).append(problem)
+        self.errors.setdefault(text, {}).setdefault(variant, {})[problem] = None
         return f"E{list(self.errors).index(text) + 1}"
 
     def cell(self, name: str, variant: str) -> str:

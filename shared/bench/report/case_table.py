@@ -73,7 +73,7 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     variant = f"{case.variant}{auto}{f', {case.label}' if case.label else ''}"
     names = case.pass_name, case.input, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no"
     cells = dict(zip(NAMES, names, strict=True)) | {
-        "memory": bytes_text(result.peak_bytes),
+        "memory": bytes_text(result.peak_bytes or None),  # 0: memory kept from before was enough
         "input bytes": bytes_text(result.input_bytes),
         "output bytes": bytes_text(result.output_bytes),
         "status": f"{mark}: {result.reason}" if result.reason else mark,

@@ -126,7 +126,7 @@ def origin(record: Record) -> str:
     """When, of which code and by which commands a record was made."""
     commands = "; ".join([record.command, *record.resumed_by])
     end = record.finished or "its interruption"
-    return f"{record.started} to {end}, commit {record.environment.get('git_commit')}: {commands}"
+    return f"{record.started} to {end}, commit {record.environment.get('git_commit') or 'unknown'}: {commands}"
 
 
 def _text(value: Any) -> str:

@@ -227,8 +227,8 @@ INLINE RoundedSum rounded_sum(Vec sum, Vec more) {
   return {rounded, more - (rounded - sum)};
 }
 
-/* m * 2^d for whole d up to BIAS; infinity at BIAS + 1, 0 far below -BIAS. Without AVX-512 the sum puts d + BIAS into
-   the last bits of a float, and the shift makes them its exponent; AVX-512 has instructions for it. */
+/* m * 2^d for whole d up to BIAS; 0 far below -BIAS. Without AVX-512 the sum puts d + BIAS into the last bits of a
+   float, and the shift makes them its exponent (at BIAS + 1 infinity); AVX-512 has instructions for it. */
 INLINE Vec scaled(Vec m, Vec d) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)m, (__m512)d);
