@@ -362,7 +362,7 @@ class Recurrence:
 
 
 def _gaps(begun: Outside | None, parameters: Mapping[str, Any], count: Any) -> Any:
-    """What `count` gaps outside the matrix add."""
+    """The sum of `count` gaps outside the matrix."""
     if begun is None or not (begun.first or begun.further):
         return 0.0
     if begun.first and begun.first == begun.further:

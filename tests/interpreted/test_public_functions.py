@@ -74,9 +74,9 @@ def test_exact_pairs_tells_which_pairs_take_the_exact_kernels(monkeypatch: pytes
         with pytest.raises(error, match=text):
             exact_pairs(torch_impl.smith_waterman, s, **keywords)
     monkeypatch.setattr(exact_pairs_module, "is_on_gpu", lambda _: False)
-    for given, what in ((s, "cpu"), (None, "no tensor")):
-        with pytest.raises(ValueError, match=f"similarity must be on a CUDA device, got {what}"):
-            exact_pairs(torch_impl.smith_waterman, given)  # pyright: ignore[reportArgumentType]
+    for tensor, device in ((s, "cpu"), (None, "no tensor")):
+        with pytest.raises(ValueError, match=f"similarity must be on a CUDA device, got {device}"):
+            exact_pairs(torch_impl.smith_waterman, tensor)  # pyright: ignore[reportArgumentType]
 
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():

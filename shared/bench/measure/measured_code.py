@@ -2,8 +2,8 @@
 
 A variant's code is everything reachable from the definitions with its name, and the C++ files beside those modules; for
 a problem that is not an alignment, its module. Argument checks, Python for other devices and a user's own file are left
-out. Within a statement, the project's names become numbers; names of libraries stay. So the hash misses a
-swap of two names of the project, a rename to a name that a library has, and the name of an argument in a call.
+out. Within a statement, the project's names become numbers; names of libraries stay. So the hash misses a swap of two
+names of the project, a rename to a name that a library has, and the name of an argument in a call.
 """
 
 import ast
