@@ -1,4 +1,4 @@
-"""Alignments of one state with block exponents: products and sums in place of logarithms.
+"""Alignments with one gap cost and block exponents: products and sums in place of logarithms.
 
 A step of the wavefront in log space takes a logarithm and three exponentials for each cell. With weights
 H = exp(h / T), w = exp(s / T) of a match and g = exp(gap / T), all exponentials are one operation before the loop. One
@@ -10,7 +10,7 @@ power of two 2^e for each pair and position keeps weights in range, renewed ever
     marginals  w (one + q H_diagonal) U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first state, about 2^FIRST_EXPONENT; a
+float32. In a block no state falls below g^BLOCK times its position's first one, which is about 2^FIRST_EXPONENT; a
 local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
 underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
 logarithms instead, whatever the other pairs of the batch are.

@@ -20,7 +20,7 @@ Line = tuple[jax.Array, jax.Array]  # a and b
 
 # steps per iteration of the compiled loop for few points, where an iteration costs more than its steps; with more
 # points XLA generates slower code for them (1,000 points: 22 % less time; 100,000: 30 % more)
-TURN, FEW_POINTS = 10, 4096
+STEPS_PER_ITERATION, FEW_POINTS = 10, 4096
 
 
 def fit(
@@ -68,14 +68,14 @@ def _python_loop(step: Callable[..., Line], line: Line, x: jax.Array, y: jax.Arr
 
 
 def _own_loop(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: int) -> Line:
-    return _turns(line, x, y, rate, epochs, 1)
+    return _iterations(line, x, y, rate, epochs, 1)
 
 
 def _compiled_loop(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: int) -> Line:
-    return _turns(line, x, y, rate, epochs, TURN if len(x) <= FEW_POINTS else 1)
+    return _iterations(line, x, y, rate, epochs, STEPS_PER_ITERATION if len(x) <= FEW_POINTS else 1)
 
 
-def _turns(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: int, steps: int) -> Line:
+def _iterations(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: int, steps: int) -> Line:
     """JAX's own loop, with several steps per iteration."""
     return jax.lax.fori_loop(0, epochs, lambda _, line: _step(line, x, y, rate), line, unroll=steps)
 

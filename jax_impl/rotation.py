@@ -104,7 +104,7 @@ def _end(place: int, state: Array, outside: Any) -> Array:
 def score_of_ends(
     recurrence: Recurrence, parameters: Parameters, ends: Array, i: Array, j: Array, lengths: Array
 ) -> Array:
-    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
+    """The smooth maximum over the cells where an alignment may end; for a pair without one, `empty_score`."""
     i, j = (_trailing(k.astype(lengths.dtype), ends) for k in (i, j))
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, jnp.expand_dims(lengths, (1, 2)))
     flat = (ends.shape[0] * ends.shape[1], *ends.shape[2:])

@@ -92,7 +92,7 @@ def assert_equal(got: Any, expected: Any) -> None:
         np.testing.assert_array_equal(result, exact)
 
 
-# of JAX every ninth; in the default tier every third, without the libraries of local alignments with gaps by axis
+# of JAX every ninth; in the default tier every third and soft_dtw, but no local alignments with gaps by axis
 @pytest.mark.parametrize(
     ("framework", "problem", "options", "kinds", "dtype"),
     [

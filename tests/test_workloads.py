@@ -76,7 +76,7 @@ def test_a_step_of_the_reference_goes_down_the_slope_of_the_error():
 )
 def test_every_variant_equals_the_gradient_descent_of_numpy(framework: str, variant: str):
     data = inputs(FIT)
-    for epochs in (0, 1, 23):  # a compiled loop takes several steps in a turn
+    for epochs in (0, 1, 23):  # a compiled loop takes several steps in an iteration
         result = computed(framework, FIT, data, variant, "train", epochs=epochs, learning_rate=0.3)
         assert result.dtype == "float64" and result.shape == (2,)
         assert np.abs(result - fit(data.x, data.y, epochs=epochs, learning_rate=0.3)).max() < 1e-13

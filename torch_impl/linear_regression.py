@@ -141,7 +141,7 @@ def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epo
 
 
 def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
-    if x.device.type == "cuda":  # there each turn of PyTorch's own loop waits for the device to say whether to go on
+    if x.device.type == "cuda":  # there each iteration of PyTorch's own loop waits for the device's "go on"
         return _launched_loop(a, b, x, y, rate, epochs)
     counts = (torch.tensor(count, device=x.device) for count in divmod(epochs, STEPS_PER_ITERATION))
     return _two_loops(a, b, x, y, rate, *counts)

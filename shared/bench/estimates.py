@@ -27,7 +27,7 @@ SAME = 1.03
 # standard deviations of logarithms: between processes of the same code, beyond what their rounds explain; and between
 # rounds, where fewer than _LEAST_DEVIATIONS deviations are known
 _PROCESS_SCATTER, _ROUND_SCATTER, _LEAST_DEVIATIONS = 0.01, 0.1, 6
-# normal values: standard deviation / median absolute deviation; standard error of the median * sqrt(n) / it
+# of normal values: standard deviation / MAD; standard error of the median * sqrt(n) / standard deviation
 _MEDIAN_DEVIATION_TO_SIGMA, _ERROR_OF_MEDIAN = 1.4826, 1.2533
 # weight of the expected scatter, in workers; distance beyond which a worker is clipped, in units of the scatter
 _PRIOR, _CLIP = 2, 3.0

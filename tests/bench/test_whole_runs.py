@@ -406,7 +406,7 @@ def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SIZES.items():
             patch.setattr(alignment_inputs, name, value)
-        has = {"copies": 4, "memory": 120_000}  # 45 % of it has room for 8 times the four pairs 5 times
+        has = {"copies": 4, "memory": 120_000}  # 45 % of it holds 8 times the bytes of 5 copies
         use_numpy_workers(patch, {**LOST, "do": "cold", "then": "lacks memory"}, **has, notes=str(notes))
         ended = run_here("--device", "cuda", *LEAST, "--variant", "wavefront,fused", "--json", str(path))
         assert ended.code == 0, ended.err

@@ -187,14 +187,14 @@ class _Outcomes:
         self.variants = [name for name in variant_names(record.settings.problem) if name in tried]
         self.written = {name: getattr(TRANSFORMS[name], framework) for name in names}  # as the framework writes it
         self.errors: dict[str, dict[str, dict[str, None]]] = {}  # text -> variant -> its problems
-        self.problems: dict[str, list[str]] = {name: [] for name in self.variants}  # on which a variant was tried
+        self.problems: dict[str, set[str]] = {name: set() for name in self.variants}  # on which a variant was tried
         self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and variant, of each problem
         for name, variant in product(names, self.variants):
             words = self.words[name, variant] = {}
             for case, outcomes in ((r.case, r.details["outcomes"]) for r in results if r.case.variant == variant):
                 if name in outcomes:
                     words[case.input] = self._word(variant, case.input, **outcomes[name])
-                    self.problems[variant] += [case.input] * (case.input not in self.problems[variant])
+                    self.problems[variant].add(case.input)
 
     def _word(self, variant: str, problem: str, outcome: str, text: str) -> str:
         if outcome != RAISES:

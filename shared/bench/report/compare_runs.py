@@ -34,7 +34,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
     names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
     # with the same settings the new run should have every case of the old one
     if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):
-        gone = [r.case for r in old.results if r.case in before.difference(shared) and r.status == "ok"]
+        gone = [r.case for r in old.results if r.status == "ok" and r.case in before and r.case not in shared]
         no_changes = NOTHING, NOTHING, "missing", NOTHING, NOTHING
         rows += [(*_row(old, old, case)[: len(NAMES) + 1], *no_changes) for case in gone]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")

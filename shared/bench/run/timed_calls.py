@@ -118,8 +118,8 @@ def note_precision(run: Run) -> None:
     if settings.workers is None and not is_precise(estimates, settings):
         widths = [estimate.relative_half_width for estimate in estimates if estimate.has_interval]
         widest = f"the widest interval of a verdict is ±{max(widths):.1%}" if widths else "no verdict has an interval"
-        wanted = f"asked for was ±{settings.precision:.1%}"
-        run.record.note(f"{BUDGET_SPENT} {settings.budget:g} s was spent: {widest}, {wanted}")
+        limit = f"asked for was ±{settings.precision:.1%}"
+        run.record.note(f"{BUDGET_SPENT} {settings.budget:g} s was spent: {widest}, {limit}")
 
 
 def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
