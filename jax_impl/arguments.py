@@ -109,7 +109,7 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
     if lengths is None:
         return jnp.array([rows, cols], dtype=jnp.int32)
     sizes = jnp.asarray(lengths)
-    most = np.minimum([rows, cols], jnp.iinfo(sizes.dtype).max).astype(sizes.dtype)
+    most = np.minimum(np.uint64([rows, cols]), jnp.iinfo(sizes.dtype).max).astype(sizes.dtype)
     most = np.expand_dims(most, tuple(range(sizes.ndim - 1)))
     return jnp.clip(sizes, np.zeros((), sizes.dtype), most).astype(jnp.int32)
 

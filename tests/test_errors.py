@@ -5,6 +5,7 @@ gives NaN for its pair.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -192,6 +193,7 @@ def test_an_array_of_the_other_framework_is_refused(framework):
 
 
 @FRAMEWORK
+@jax.enable_x64(True)
 def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
     smith_waterman, affine = (alignment(framework, name) for name in ("smith_waterman", "smith_waterman_affine"))
     to_device = FRAMEWORKS[framework].backend.to_device
@@ -200,8 +202,9 @@ def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
     for one in (*kinds, torch.tensor(1.0, dtype=torch.float64) if framework == "torch" else 1):
         score = smith_waterman(S, gap=-2 * one, temperature=one)
         assert float(score) == float(expected) and score.dtype == expected.dtype
-    for kind in (np.int8, np.uint8, np.int32, np.int64, np.uint16):
-        assert float(smith_waterman(S, np.array([4, 5], dtype=kind), gap=-2.0)) == float(expected)
+    for kind, variant in itertools.product((np.int8, np.uint16, np.int64, np.uint64), ("wavefront", "fused")):
+        score = smith_waterman(S, np.array([4, 5], dtype=kind), gap=-2.0, variant=variant)
+        assert float(score) == pytest.approx(float(expected))
     for restrict, penalize in ((True, False), (False, True)):
         flags = {"restrict_turns": np.bool_(restrict), "penalize_turns": np.bool_(penalize)}
         assert float(affine(S, **flags)) == float(affine(S, restrict_turns=restrict, penalize_turns=penalize))
