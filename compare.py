@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = shlex.join([*program, *words])
     try:
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
+        read += [Path(settings[0].problem)] if is_file(settings[0].problem) else []
         if request.json and request.json not in request.record_files:
             with contextlib.suppress(OSError):  # check_outputs reports it
                 request.json.mkdir(exist_ok=True)
@@ -112,7 +113,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
             try:
                 codes.append(_run(record, keep))
             except (UnusableInput, CannotMeasure) as error:
-                # before anything has begun, CannotMeasure says that no question can use the device
+                # CannotMeasure before anything has begun: no question can use the device
                 if not request.all or (isinstance(error, CannotMeasure) and not begun):
                     raise
                 print_error(f"not asked: {record.settings.question}: {error}")

@@ -5,7 +5,7 @@
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
     scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
 
-Every function works under jax.jit, jax.grad and jax.vmap, any of them in any order.
+jax.jit, jax.vmap and, up to second derivatives of a score, jax.grad work in any order.
 """
 
 try:

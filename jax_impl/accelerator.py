@@ -40,7 +40,7 @@ def device_name(device: str) -> str:
 
 
 def device_memory(device: str) -> int | None:
-    """Bytes of memory that an accelerator has for all its processes; None if JAX's allocator does not tell."""
+    """Bytes of memory that an accelerator has; None if JAX's allocator does not tell. Call limit_memory first."""
     limit = (_own(device).memory_stats() or {}).get("bytes_limit")
     return limit and round(limit / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
 

@@ -73,7 +73,7 @@ def align(
         scores = wavefront(*prepared, text=_third_order_text(function_name, chosen), platform=platform)
     else:
         scores = sweep_of(function_name, chosen, recurrence)(*prepared)
-    if chosen != "wavefront" or recurrence.by_position:  # which overlooks NaN only where no gap can step
+    if chosen != "wavefront" or recurrence.by_position:  # it misses NaN only in gaps that no step takes
         scores *= nan_factor(arguments)
     return ((0.0 - scores if recurrence.is_cost else scores) * arguments.temperature_factor).astype(
         arguments.result_dtype

@@ -15,7 +15,7 @@ from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
 class Arguments(NamedTuple):
-    """Checked and clean: nothing but zeros outside lengths, temperatures positive."""
+    """Checked and clean: temperatures positive, similarity 0 outside lengths."""
 
     similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: jax.Array  # (*batch, 2), int32, inside the matrix
@@ -109,7 +109,7 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
     if lengths is None:
         return jnp.array([rows, cols], dtype=jnp.int32)
     sizes = jnp.asarray(lengths)
-    most = np.minimum(np.uint64([rows, cols]), jnp.iinfo(sizes.dtype).max).astype(sizes.dtype)
+    most = np.minimum(np.array([rows, cols], np.uint64), jnp.iinfo(sizes.dtype).max).astype(sizes.dtype)
     most = np.expand_dims(most, tuple(range(sizes.ndim - 1)))
     return jnp.clip(sizes, np.zeros((), sizes.dtype), most).astype(jnp.int32)
 

@@ -10,10 +10,10 @@ power of two 2^e for each pair and position keeps weights in range, renewed ever
     marginals  w (one + q H_diagonal) U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first one, which is about 2^FIRST_EXPONENT; a
-local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
-underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
-logarithms instead, whatever the other pairs of the batch are.
+float32. In a block no state falls below g^BLOCK times its position's last one before, which is about 2^FIRST_EXPONENT;
+a local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights
+that underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed
+in logarithms instead, whatever the other pairs of the batch are.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 """
@@ -49,15 +49,15 @@ BLOCK = 5  # anti-diagonals with the same exponents
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:
     """Whether alignments of this kind are computed with block exponents."""
-    has_kernel = len(recurrence.states) == 1 and not (recurrence.is_cost or recurrence.is_by_axis)
-    return has_kernel and not recurrence.by_position and dtype == jnp.float32
+    is_plain = len(recurrence.states) == 1 and not (recurrence.is_cost or recurrence.is_by_axis)
+    return is_plain and not recurrence.by_position and dtype == jnp.float32
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:
     """Scores (batch,), and whether they are valid."""
     batch = BlockBatch(recurrence, s, lengths, parameters)
-    _, *sums, _ = forward(batch, keep=False)
-    return Ends(batch, *sums).scores()
+    _, *of_blocks, _ = forward(batch, keep=False)
+    return Ends(batch, *of_blocks).scores()
 
 
 def gradients(
@@ -111,7 +111,7 @@ class BlockBatch:
         self.used_blocks = jnp.max(jnp.where(self.decay <= MOST_DECAY, used_blocks, 0))
         self.largest_match = jnp.exp2(LARGEST_MATCH - self.decay)
         self.gap_weights = self.tiled(jnp.exp(gap))
-        # until the border is reached
+        # of positions whose border cell is still to come
         decay = jnp.clip(gap * LOG2_E, -MOST_DECAY, MOST_DECAY)
         position = self.position.astype(decay.dtype)
         begin = jnp.round(self.tiled(decay) * position) - FIRST_EXPONENT if self.is_global else 0 * position
@@ -203,12 +203,11 @@ class BlockBatch:
 
 
 def forward(batch: BlockBatch, keep: bool) -> tuple[Array, Array, Array, Array, Array]:
-    """The states, BLOCK + 2 rows for each block, of which the first two are the last of the block before.
+    """The states, BLOCK + 2 rows for each block, of which the first two are the last of the block before; the exponents
+    (blocks, (P + 1) * batch); sums of states (blocks, P * batch) over the ends, and over all cells; and the largest
+    weights (P * batch) of matches that continue an alignment from block to block, in the unit of the one before.
 
-    keep: whether for all blocks, or for one at a time. Then the exponents (blocks, (P + 1) * batch), and sums of states
-    (blocks, P * batch) over the ends and over all cells; and if kept, the largest weights (P * batch) of matches that
-    continue an alignment from block to block, in the unit of the one before, to which backwards their gradients are
-    brought.
+    keep: return the states of all blocks, not only of one, and these weights.
     """
     height, width = BLOCK + 2, batch.size + batch.pairs
     states = jnp.zeros(((batch.blocks if keep else 1) * height, width), jnp.float32)

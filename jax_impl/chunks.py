@@ -20,7 +20,7 @@ def of_any_batch(
 
     table_bytes: how large its tables may become on a CPU; None: the batch is never split.
 
-    Batch axes are merged into one, where they cost least; mapping a loop over its length would copy its tables.
+    Batch axes are merged into one: jax.vmap of a loop, the number of steps mapped too, would copy its tables.
     """
     return of_pairs(functools.partial(_merged, function, table_bytes), results, *arrays)
 

@@ -36,7 +36,7 @@ class DiagonalBatch:
         self.pairs, self.rows, self.cols = s.shape
         self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
         self.transposed = self.cols < self.rows  # positions are columns, where they are the shorter side
-        # where the border before the first position lies, and where that before the first cell across
+        # the axes of the borders: of that before the first position, of that before the first cell across
         self.axes = (COLS, ROWS) if self.transposed else (ROWS, COLS)
         self.neighbours = {
             "diagonal": (2, 1),

@@ -81,6 +81,6 @@ def _gradient(loss: Callable[[Any], Array], similarity: Any) -> Array:
         similarity = jnp.asarray(similarity)
         types = jax.eval_shape(loss, similarity), jax.typeof(similarity)
         # with check_vma=False they say nothing, and jax.grad does not sum
-        of_loss, of_vector = (getattr(type_.manual_axis_type, "varying", frozenset[str]()) for type_ in types)
-        similarity = jax.lax.pcast(similarity, tuple(sorted(of_loss - of_vector)), to="varying")
+        of_loss, of_matrix = (getattr(type_.manual_axis_type, "varying", frozenset[str]()) for type_ in types)
+        similarity = jax.lax.pcast(similarity, tuple(sorted(of_loss - of_matrix)), to="varying")
     return jax.grad(loss)(similarity)

@@ -286,7 +286,7 @@ class Wavefront:
 
     recurrence: Recurrence
     names: tuple[str, ...]  # of its parameters
-    in_blocks: bool  # pairs for which that holds, except for second derivatives and for those of parameters
+    in_blocks: bool  # by block exponents where these are valid: scores, and gradients of similarity alone
 
     def score(self, s: Array, lengths: Array, parameters: Arrays) -> Array:
         """Scores (*batch)."""

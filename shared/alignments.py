@@ -110,7 +110,7 @@ class Alignment(NamedTuple):
     option_values: dict[str, tuple[Any, ...]]  # the options -> their possible values, the default first
     states: dict[str, tuple[Choice, ...]]  # state -> the choices of its smooth maximum
     border: tuple[Outside, ...]  # none: local
-    ends: tuple[End, ...]  # one for each combination of the options
+    ends: tuple[End, ...]  # any combination of the options selects one of them
     is_cost: bool = False  # the matrix holds costs, minus the similarity; the result is minus the score
 
     @property

@@ -157,7 +157,7 @@ def check_fixed_shape(shape: tuple[Any, ...]) -> None:
     """Raise unless every size is a number, which those of jax.export.symbolic_shape are not."""
     if not all(isinstance(size, int) for size in shape):
         sizes = ", ".join(map(str, shape))
-        raise TypeError(f"similarity must have a shape of numbers, got ({sizes}); export each shape by itself")
+        raise TypeError(f"the matrix must have a shape of numbers, got ({sizes}); export each shape by itself")
 
 
 def check_vector(seen: Seen, similarity_shape: tuple[int, ...]) -> None:

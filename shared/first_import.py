@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def explained(error: ImportError, package: str, extra: str) -> ImportError:
-    """Return the error to raise in place of one from a package's first imports. extra: what it needs is in that one."""
+    """The error to raise in place of one from a package's first imports. extra: the pip extra that it needs."""
     ours, spec = Path(__file__).resolve().parent, find_spec("shared")
     places = (spec.submodule_search_locations or [spec.origin]) if spec else []
     theirs = [place for place in places if place and Path(place).resolve() != ours]

@@ -16,17 +16,18 @@ LOWEST = -1e20
 # a forbidden match or gap. A pair that has no other alignment scores 0 if local, -inf if global; its derivatives are 0.
 FORBIDDEN = LOWEST / 2
 
-# `wavefront` divides everything by the temperature T. Its lowest value is LOWEST / T, so that what is forbidden is
-# forbidden at every T, but for T > 1 LOWEST, and for T**2 < 1 / LARGEST_SCALE at most LARGEST_SCALE * T times LOWEST:
-# over T, as second derivatives meet it, and times the length of an alignment, that is finite in float32.
+# `wavefront` divides everything by the temperature T. Its lowest value is LOWEST times the lesser of 1 / T and
+# LARGEST_SCALE * T, or times 1 if that is more: so what is forbidden stays so at every T; and over T, as second
+# derivatives meet it, and times the length of an alignment, it is finite in float32.
 LARGEST_SCALE = 1e13
 
-# A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
+# A larger gap is an error, or clipped (by position, or unknown to the host): added to LOWEST it must stay far below
+# everything an alignment can be worth.
 LARGEST_GAP = 1e18
 
 # The range of temperatures for which results are promised. Beyond it, typical similarities divided by the temperature
-# leave the range of the recurrences; long before, scores are those of the exact alignment, or of pure chance. The C++
-# kernels have these limits in sweep.h.
+# leave the range of the recurrences; long before, scores are those of the exact alignment, or of pure chance. The
+# kernels have these limits in cpp/sweep.h and triton/pairs.py.
 TEMPERATURES = 1e-15, 1e15
 
 # What `wavefront` holds with block exponents: see block_exponent.py of each framework.
@@ -39,7 +40,7 @@ MOST_STEEP = 60  # a step between the exponents of neighbours
 # of Z, for a local alignment, also over the largest sum of states: then what is below 2^-126 is negligible
 LEAST_EXPONENT = -40
 # unless gaps make it grow: k gaps of weight g, in 2^k orders, are worth (2 g)^k. At most 2^-126 S (1 + Z) is missing,
-# S = rows cols (rows + cols) max(1, 2 g)^(rows + cols), and up to so many bits of S less than 2^-24 of Z
+# S = rows cols (rows + cols) max(1, 2 g)^(rows + cols): if S has at most so many bits, less than 2^-24 of Z
 MOST_GROWTH = 59
 # Where S is more, a pair is given up if the weight of a match is between 2^LEAST_LOST / S and 2^MOST_LOST rows cols / g
 # (g at most 1). Smaller ones never count; of what follows greater ones, less than 2^-24 begins with gaps below 2^-126.

@@ -3,7 +3,6 @@
 A variant that a framework cannot run is data with a reason, shown to the user.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -147,9 +146,3 @@ def choose_variant(
     if reason:
         raise ValueError(absent_variant_text(variant, reason, tuple(name for name in usable if name != variant)))
     return variant
-
-
-def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    """The defaults of a public function's keyword-only arguments, the variant apart."""
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "variant"}

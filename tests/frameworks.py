@@ -228,8 +228,7 @@ def run(
     **options: Any,
 ) -> Result:
     """Scores and gradients by one variant. how: "eager", "compiled", or "quick": compiled with little optimisation."""
-    score = score_of(framework, problem, variant, tuple(options.items()))
-    return run_function(framework, score, inputs, dtype, how)
+    return run_function(framework, score_of(framework, problem, variant, tuple(options.items())), inputs, dtype, how)
 
 
 def run_function(

@@ -23,7 +23,6 @@ from shared.problems.alignment_reference import ReferenceResults, best_alignment
 from shared.problems.problem import UnusableInput
 from shared.sequences import substitution_matrix
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
-from shared.variants import keyword_defaults
 
 
 def inputs(**settings: Any) -> tuple[AlignmentInputs, AlignmentInputs]:
@@ -51,8 +50,7 @@ def test_random_input_is_that_of_the_published_benchmark():
     assert np.array_equal(batch.pair_lengths, lengths)
     assert (single.work, batch.work) == (15_000, 959_500)
     np.random.seed(7)
-    rounded = batch_of(input="random").similarity
-    assert np.array_equal(rounded, batch.similarity.astype(np.float32))
+    assert np.array_equal(batch_of(input="random").similarity, batch.similarity.astype(np.float32))
     assert np.random.random() == np.random.RandomState(7).random_sample()  # NumPy's own generator is left alone
 
 
@@ -126,7 +124,7 @@ def test_arguments_are_those_asked_for_else_the_public_functions_defaults(proble
     (inputs,) = PROBLEMS[problem].inputs(settings).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
     table.pop(GAPS_BY_POSITION, None)
-    assert inputs.parameters | inputs.options == keyword_defaults(getattr(reference, problem)) == table
+    assert inputs.parameters | inputs.options == getattr(reference, problem).__kwdefaults__ == table
     (inputs,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
     assert inputs.parameters["temperature"] == 0.25
 

@@ -170,8 +170,7 @@ def test_an_argument_becomes_the_kernels_and_all_that_they_take(call):
 
 
 def test_an_argument_may_name_several_warps_or_leave_the_layout_to_the_library():
-    chunk = kernel_times.asked("smith_waterman/score/64x100x150/2x8x0x2").layout.scores
-    assert chunk == (64, 2, 8, None, 2)
+    assert kernel_times.asked("smith_waterman/score/64x100x150/2x8x0x2").layout.scores == (64, 2, 8, None, 2)
     assert kernel_times.asked("free_gap/score/4096x512x512").layout == kernel_times.layout_of(4096, 512)
 
 

@@ -219,8 +219,7 @@ def test_pytorch_knows_shapes_of_open_sizes_without_running(calls):
             assert [part.shape for part in parts] == [scores.shape, s.shape, values.shape] and of_gaps == []
         return scores
 
-    tensors = torch.empty(3, 9, 7), TENSOR, torch.empty(3, 2)
-    assert "triton" in make_fx(every, tracing_mode="symbolic")(*tensors).code
+    assert "triton" in make_fx(every, tracing_mode="symbolic")(torch.empty(3, 9, 7), TENSOR, torch.empty(3, 2)).code
 
 
 EXACT_WRITES = {"scores", "totals", "first_plane", "planes"}, {"first_plane", "below", "d_values"}

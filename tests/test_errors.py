@@ -203,8 +203,7 @@ def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
         score = smith_waterman(S, gap=-2 * one, temperature=one)
         assert float(score) == float(expected) and score.dtype == expected.dtype
     for kind, variant in itertools.product((np.int8, np.uint16, np.int64, np.uint64), ("wavefront", "fused")):
-        score = smith_waterman(S, np.array([4, 5], dtype=kind), gap=-2.0, variant=variant)
-        assert float(score) == pytest.approx(float(expected))
+        assert abs(smith_waterman(S, np.array([4, 5], kind), gap=-2.0, variant=variant) - expected) < 1e-5
     for restrict, penalize in ((True, False), (False, True)):
         flags = {"restrict_turns": np.bool_(restrict), "penalize_turns": np.bool_(penalize)}
         assert float(affine(S, **flags)) == float(affine(S, restrict_turns=restrict, penalize_turns=penalize))
@@ -270,8 +269,7 @@ def test_a_traced_gap_of_minus_infinity_forbids_gaps(framework, dtype):
     function, module = alignment(framework, "needleman_wunsch"), {"jax": jnp, "torch": torch}[framework]
     similarity = module.ones((3, 3), dtype=module.float32)
     traced = traced_by(framework, lambda gap: function(similarity, gap=gap, variant="diagonal_loop"))
-    gap = module.asarray(-math.inf, dtype=getattr(module, dtype))
-    assert float(traced(gap)) == pytest.approx(3.0, abs=1e-6)
+    assert float(traced(module.asarray(-math.inf, dtype=getattr(module, dtype)))) == pytest.approx(3.0, abs=1e-6)
 
 
 def test_torch_compiled_raises_the_same_errors():

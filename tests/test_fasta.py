@@ -263,8 +263,7 @@ def test_random_content_is_read_or_refused(tmp_path: Path, content: bytes) -> No
     try:
         records = read_fasta(path)
     except SequenceError as error:
-        lines = str(error).split("\n")
-        assert all(line.isprintable() and line.startswith((f"'{path}': ", "and ")) for line in lines)
+        assert all(line.isprintable() and line.startswith((f"'{path}': ", "and ")) for line in str(error).split("\n"))
     else:
         assert len(records) >= 2
         assert all(record.name and re.fullmatch("[A-Z*]+", record.letters) for record in records)

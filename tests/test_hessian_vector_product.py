@@ -195,6 +195,15 @@ def test_a_derivative_of_a_product_by_hand_raises(variant):
         jax.grad(lambda s: by_jax(s).sum())(jnp.asarray(matrix))
 
 
+def test_a_product_depends_on_a_gap_that_only_its_function_knows():
+    gap = torch.tensor(-1.0, requires_grad=True)
+    function = functools.partial(torch_impl.smith_waterman, variant="diagonal_loop")
+    matrix, vector = torch.from_numpy(MATRICES), torch.ones(MATRICES.shape)
+    of_partial = torch_impl.hessian_vector_product(functools.partial(function, gap=gap), matrix, vector)
+    of_keyword = torch_impl.hessian_vector_product(function, matrix, vector, gap=gap)
+    assert torch.equal(*(torch.autograd.grad(product.square().sum(), gap)[0] for product in (of_partial, of_keyword)))
+
+
 @pytest.mark.parametrize(
     ("vector", "error", "text"),
     [

@@ -46,8 +46,7 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
 
 
 def traced(variant: str, *shape: int, problem: str = "smith_waterman") -> Any:
-    function = FRAMEWORKS["jax"].backend.function(problem, variant)
-    return jax.make_jaxpr(function)(matrix(*shape)).jaxpr
+    return jax.make_jaxpr(FRAMEWORKS["jax"].backend.function(problem, variant))(matrix(*shape)).jaxpr
 
 
 def named(name: str, jaxpr: Any) -> list[Any]:
@@ -350,6 +349,5 @@ def test_no_rung_calls_another(framework, problem, variant, monkeypatch):
     with contextlib.nullcontext() if variant in SCANNING else operators:
         got = (jax.jit(function) if framework == "jax" else function)(matrix(1, ROWS, COLS))  # jit saves seconds
     sweeps.forget_compiled()
-    expected = float(getattr(reference, problem)(matrix(ROWS, COLS)))
-    assert float(got[0]) == pytest.approx(expected, rel=1e-6)
+    assert float(got[0]) == pytest.approx(float(getattr(reference, problem)(matrix(ROWS, COLS))), rel=1e-6)
     assert framework == "jax" or operators.called == ([f"{variant}_score"] if variant in BY_HAND else [])

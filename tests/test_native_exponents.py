@@ -421,8 +421,7 @@ def test_long_pairs_are_cut_into_tiles_alike_for_any_threads_and_company(problem
     gaps, lengths = random(1).uniform(-3, -0.5, similarity.shape).astype(np.float32), np.array(lengths)
 
     def parameters(chosen: Any) -> dict[str, Any]:
-        numbers = parameters_of(problem, -1.0)
-        return numbers | dict.fromkeys(names, gaps[chosen])
+        return parameters_of(problem, -1.0) | dict.fromkeys(names, gaps[chosen])
 
     assert (
         assert_as_with_cell_exponents(problem, options, similarity[::2], lengths[::2], parameters(slice(0, 3, 2))) == 0

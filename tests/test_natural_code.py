@@ -30,8 +30,7 @@ Function = Callable[..., torch.Tensor]
 
 
 def score_gradient(function: Function, s: torch.Tensor, *lengths: Any, **parameters: Any) -> torch.Tensor:
-    score = function(s, *lengths, **parameters)
-    return torch.autograd.grad(score.sum(), s, create_graph=True)[0]
+    return torch.autograd.grad(function(s, *lengths, **parameters).sum(), s, create_graph=True)[0]
 
 
 def score_and_marginals(function: Function, s: torch.Tensor, vector: Any, lengths: Any, parameters: Any) -> None:

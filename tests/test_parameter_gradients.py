@@ -76,8 +76,7 @@ def test_gradients_are_right_however_the_parameters_are_given(framework, variant
     expected = reference_result(inputs, problem, **options)
     differentiable = {name: value for name, value in expected.gradients.items() if name not in numbers}
     assert result.gradients.keys() == differentiable.keys()
-    temperature = inputs.parameters["temperature"]
-    assert_parity(result, expected._replace(gradients=differentiable), "float64", temperature)
+    assert_parity(result, expected._replace(gradients=differentiable), "float64", inputs.parameters["temperature"])
 
 
 @pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])

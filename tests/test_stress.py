@@ -183,10 +183,7 @@ def test_the_whole_range_is_finite_and_in_bounds(framework, variant, problem, op
 
 @pytest.mark.parametrize(
     ("framework", "variant", "problem"),
-    [
-        *itertools.product(["torch"], BY_HAND, PROBLEMS),
-        ("jax", "fused", "smith_waterman"),
-    ],
+    [*itertools.product(["torch"], BY_HAND, PROBLEMS), ("jax", "fused", "smith_waterman")],
 )
 def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem):
     options = PROBLEMS[problem].options[-1]

@@ -240,16 +240,17 @@ def test_nothing_that_is_traced_or_mapped_goes_the_short_way():
 
 def test_values_kept_between_calls_are_not_mixed_up(monkeypatch):
     with torch.inference_mode():  # what is made here must not be of this mode alone
-        first = torch_impl.smith_waterman(S, LENGTHS, gap=-1.25)
+        first, lengths, gaps = torch_impl.smith_waterman(S, LENGTHS, gap=-1.25), LENGTHS * 1, torch.full_like(S, -1.25)
     assert not torch.equal(first, torch_impl.smith_waterman(S, LENGTHS, gap=-1.5))
     assert torch.equal(first, torch_impl.smith_waterman(S, LENGTHS, gap=-1.25))
     assert not torch.equal(
         torch_impl.smith_waterman(S, gap=-2, temperature=3), torch_impl.smith_waterman(S, gap=3, temperature=2)
     )
-    leaf = S.clone().requires_grad_()
-    torch_impl.smith_waterman(leaf, LENGTHS, gap=-1.25).sum().backward()
-    assert leaf.grad is not None
-    assert torch.equal(leaf.grad, torch_impl.marginals(torch_impl.smith_waterman, S, LENGTHS, gap=-1.25))
+    expected = torch_impl.marginals(torch_impl.smith_waterman, S, LENGTHS, gap=-1.25)
+    for gap, tolerance in ((-1.25, 0.0), (gaps, 1e-6)):
+        leaf = S.clone().requires_grad_()
+        torch_impl.smith_waterman(leaf, lengths, gap=gap).sum().backward()
+        torch.testing.assert_close(leaf.grad, expected, rtol=0, atol=tolerance)
     monkeypatch.setattr(fused, "_MOST_PAIRS", 2)  # and more pairs than are kept are computed
     for pairs in (2, 3):
         assert torch.equal(torch_impl.smith_waterman(S[:pairs], LENGTHS[:pairs], gap=-1.25), first[:pairs])

@@ -58,8 +58,7 @@ def transformed(framework: str, problem: str, variant: str, name: str) -> np.nda
     backend = FRAMEWORKS[framework].backend
     with backend.precision("float64"):
         arguments = on_device(case(problem)[0], lambda array: backend.to_device(array, "cpu"))
-        function = backend.function(problem, variant)
-        return backend.to_numpy(PACKAGES[framework].transformed(name, function, arguments))
+        return backend.to_numpy(PACKAGES[framework].transformed(name, backend.function(problem, variant), arguments))
 
 
 def assert_right(got: np.ndarray, gives: str, problem: str) -> None:

@@ -51,7 +51,7 @@ def test_an_export_for_any_shape_is_refused_in_words(variant: str, shape: str):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
     best = functools.partial(jax_impl.best_alignment, jax_impl.smith_waterman)
     similarity = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.float32)
-    text = rf"^similarity must have a shape of numbers, got \({shape}\); export each shape by itself\b"
+    text = rf"^the matrix must have a shape of numbers, got \({shape}\); export each shape by itself\b"
     for function in (score, best):
         with pytest.raises(TypeError, match=text):
             jax.export.export(jax.jit(function))(similarity)

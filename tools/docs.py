@@ -172,7 +172,7 @@ def headline(folder: Path) -> str:
         if pass_name == _GRADIENT and score.split()[0] != cells[2].split()[0]:
             scores.append(f"{HOW_WRITTEN[row]}: {score}")
     sizes, older = "; ".join(_by_size(records)), sum(bool(measured_code.warnings(record)) for record in runs)
-    below = [f"The score alone, where it has another winner: {'; '.join(scores)}."] if scores else []
+    below = [f"The score alone, where the outcome differs: {'; '.join(scores)}."] if scores else []
     below += [f"By size, the gradient: {sizes}."] if sizes else []
     below += [f"{older} of {len(runs)} recorded runs are older than the current code."] if older else []
     return "\n\n".join([table, *below])

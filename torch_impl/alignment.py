@@ -86,7 +86,7 @@ def run_pass(
     options: dict[str, Any],
     variant: str,
 ) -> Any:
-    """The result (*batch, ...) of a pass function of `derivatives`.
+    """The result (*batch, ...) of a pass function, as in `derivatives`.
 
     None where the caller has to differentiate scores instead: only `fused` runs every pass directly, `wavefront` and
     `cuda_graph` run passes other than the score only under torch.export. Raises ValueError for a variant that is absent

@@ -14,7 +14,7 @@ from torch_impl.transforms import is_traced
 
 
 class Arguments(NamedTuple):
-    """Checked and clean: temperatures are positive, what the caller gave is 0 outside lengths unless masking is off."""
+    """Checked and clean: temperatures positive; if masked, the caller's matrices 0 outside lengths."""
 
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix

@@ -54,7 +54,7 @@ from torch_impl.process_group import join as join
 NAME = "torch"
 absent = ABSENT
 first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
-uncompiled_passes = {"hvp": "torch.compile has no second derivatives"}
+uncompiled_passes = {"hvp": "a call compiled by torch.compile is differentiable once"}
 uncompiled_variants: dict[str, str] = dict.fromkeys(
     ("wavefront", "cuda_graph", "fused"), "it is one operator already, around which torch.compile has nothing to fuse"
 )
@@ -95,7 +95,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """A context that calls in a dtype need: none here."""
+    """The context that calls in this dtype need: none."""
     yield
 
 
@@ -116,8 +116,8 @@ def pass_function(
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
     lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path", never compiled, is the
     matches of the best alignments. compiled: torch.compile does not trace torch.autograd.grad: it compiles the score,
-    and with it the backward that the marginals then run. dynamic: as by default, torch.compile compiles once more when
-    a size changes, then for any size. gaps: given as arrays after all others.
+    and with it the backward that the marginals then run. dynamic: torch.compile's own default: when a size changes, it
+    compiles once more, then for any size. gaps: given as arrays after all others.
     """
     function = compile_function(score, dynamic=None if dynamic else False) if compiled else score
     call = {

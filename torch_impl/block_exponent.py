@@ -11,10 +11,10 @@ for each pair and position keeps weights in range, renewed every BLOCK anti-diag
     marginals  M U
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
-float32. In a block no state falls below g^BLOCK times its position's first one, which is about 2^FIRST_EXPONENT; a
-local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights that
-underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed in
-logarithms instead, whatever the other pairs of the batch are.
+float32. In a block no state falls below g^BLOCK times its position's last one before, which is about 2^FIRST_EXPONENT;
+a local alignment's exponents never go below 0, the exponent of a start. Overflow is checked after the sweep. Weights
+that underflow are looked for before it, where cheap gaps might make them count. A pair that fails a check is computed
+in logarithms instead, whatever the other pairs of the batch are.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 
@@ -203,7 +203,7 @@ class BlockBatch:
         result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
-        """Mask (BLOCK, n, batch) of the first n positions: 0 from a position's end on, else 1; of others: 1."""
+        """Mask (BLOCK, n, batch): 0 from a position's end on, else 1; all positions from n on end after this block."""
         positions = min((number + 1) * BLOCK - self.least_end, self.positions)
         return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
 
@@ -241,8 +241,8 @@ class Forward:
     """The states, from the first anti-diagonal on.
 
     keep: whether the weights of matches M are kept for all blocks (ON_A_LATER_MATCH: without the start term w · one).
-    `entering` is then the largest sum of M in the first two anti-diagonals of a block, in the exponent of the block
-    before it: the backward pass converts the gradients of these cells to that exponent.
+    With keep, `entering` is each position's M of a block's first two anti-diagonals, added, at the largest, in the
+    exponent of the block before: the backward pass converts the gradients of these cells to that exponent.
     """
 
     def __init__(self, batch: BlockBatch, keep: bool) -> None:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shared.checks import CannotDifferentiate
 from torch_impl.first_order_guard import tied
-from torch_impl.transforms import leaves_behind
+from torch_impl.transforms import leaves_of
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
 # recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.
@@ -44,7 +44,7 @@ def compiled(
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
         if isinstance(result, torch.Tensor) and result.requires_grad:
             # also to what the function reaches by itself, such as the parameters of a module
-            return tied(result, [*tensors, *leaves_behind(result, tensors)])
+            return tied(result, [*tensors, *leaves_of(result, tensors)])
         return result
 
     return call

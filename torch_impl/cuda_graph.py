@@ -58,8 +58,8 @@ _graphs: OrderedDict[Any, Graph] = OrderedDict()  # least recently used first
 def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any, reads: Any = None) -> Graph:
     """The cached or a new graph of a function for these shapes. Hold the lock, `using()`, until its results are copied.
 
-    key: what the function depends on beside the tensors. Streams may run
-    concurrently, so each has its own graphs. reads: as in Graph.
+    key: names the function and what else it depends on beside the tensors. Streams may run concurrently, so each has
+    its own graphs. reads: as in Graph.
     """
     stream = torch.cuda.current_stream(tensors[0].device).cuda_stream
     whole = (key, stream, *((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors))

@@ -16,7 +16,7 @@ would bind the arguments to a signature in each call. Marginals by `fused` are c
 a score through autograd's engine. With cold caches, as after a large similarity, this saves half a millisecond.
 
 Shapes: s (batch, rows, cols); lengths (batch, 2) of integers, or (0, 2) if all matrices are whole; values (batch, P):
-the parameters in the order of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns
+the parameters in the order of shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s; their columns
 in values are not used. In names, d_ is a derivative of the score, t_ a tangent, ct_ a cotangent, grad_ what a backward
 returns. Masking is the engine's responsibility.
 """
@@ -90,6 +90,7 @@ class Engine(NamedTuple):
 def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores (batch,), outside of every transform: they can be differentiated twice by autograd."""
     if engine.records(s, values, gaps):
+        s, lengths, *gaps = _saveable(s, lengths, *gaps)
         return _GradientsWithoutVmap.apply(engine, is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
     return engine.score(s, lengths, values, gaps)
 
@@ -97,10 +98,14 @@ def score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps
 def marginals(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """The gradients of the scores with respect to s, outside of every transform: differentiable once by autograd."""
     if engine.records(s, values, gaps):
-        # what was made in inference mode cannot be saved for the backward
-        s, *gaps = (matrix.clone() if matrix.is_inference() else matrix for matrix in (s, *gaps))
+        s, lengths, *gaps = _saveable(s, lengths, *gaps)
         return _Marginals.apply(engine, s, lengths, values, *gaps)
     return engine.gradients(s, lengths, values, gaps, False)[1]
+
+
+def _saveable(*tensors: Tensor) -> list[Tensor]:
+    """Clones of what was made in inference mode, which cannot be saved for the backward."""
+    return [tensor.clone() if tensor.is_inference() else tensor for tensor in tensors]
 
 
 def product(vector: Tensor, engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
@@ -129,7 +134,7 @@ def is_any_recorded(*values: Any) -> bool:
 
 
 def transformed_score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
-    """Scores (batch,) under any transform, which can be differentiated twice."""
+    """Scores (batch,) under any transform; differentiable twice; compiled, by autograd alone, once."""
     if torch.compiler.is_compiling():
         return _compiled(engine, s, lengths, values, gaps)
     forward_mode = under_forward_mode()
@@ -146,8 +151,8 @@ def transformed_score(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor
 def _compiled(engine: Engine, s: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps) -> Tensor:
     """Scores under torch.compile, which supports only first derivatives of a Function and neither its vmap nor its jvp.
 
-    It would silently drop a second derivative. So the innermost level of torch.func.grad gets a function that is linear
-    in its inputs; its coefficients are the gradients at the next level outwards, where the Function is differentiated.
+    It would silently drop a second derivative. So to the innermost level of torch.func.grad the score is linear in its
+    inputs; the coefficients, its gradients, come from a Function that the next level outwards differentiates.
     """
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
@@ -444,7 +449,7 @@ def _reused_or_cloned(saved: Tensor) -> Tensor:
     """A saved output, to be returned by the backward: cloned if a later backward still needs it, as the caller may
     modify what is returned.
 
-    With create_graph, autograd tracks that the two are one tensor.
+    With create_graph it is returned itself: autograd tracks that.
     """
     if torch.is_grad_enabled():
         return saved

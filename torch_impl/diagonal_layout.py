@@ -42,7 +42,7 @@ class Layout(NamedTuple):
     border_gaps: Tensor  # (border slots, 1): the gap positions from the corner to each
     is_above: Tensor  # (border slots, 1): whether it lies above the matrix, or behind its last column
     places: dict[str, Tensor]  # neighbour -> (cells,): the slot of each cell's neighbour
-    splits: dict[str, list[int]]  # neighbour -> sizes for split; every second piece is the slots of a diagonal
+    splits: dict[str, list[int]]  # neighbour -> sizes for split: slots to skip, slots of a diagonal, and so on
 
     def views(self, states: Tensor, neighbour: str) -> tuple[Tensor, ...]:
         """The states (slots, batch) of the neighbours of each anti-diagonal's cells."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from shared.alignments import ALIGNMENTS
 from shared.checks import (
@@ -24,7 +23,6 @@ from shared.workload_checks import check_result
 from torch_impl import derivatives, functions
 from torch_impl.alignment import run_pass
 from torch_impl.arguments import from_numpy, see
-from torch_impl.derivatives import is_any_recorded
 from torch_impl.dtensors import is_dtensor, on_local_pairs
 from torch_impl.kernels.fused import is_plain_call, is_plain_like
 from torch_impl.transforms import (
@@ -131,10 +129,12 @@ def hessian_vector_product(
     result = try_operators(product, is_plain, function, similarity, lengths, parameters)
     if result is not None:
         return result
-    create_graph = is_any_recorded(similarity, vector, *tree_leaves(parameters))
+    differentiable = torch.is_grad_enabled() and not is_exporting()
     with torch.inference_mode(False), torch.enable_grad():
-        leaf = _leaf(similarity, create_graph)
-        return _gradient(marginals(function, leaf, lengths, **parameters), leaf, vector, create_graph)
+        leaf = _leaf(similarity, differentiable)
+        expected = marginals(function, leaf, lengths, **parameters)
+        create_graph = differentiable and (vector.requires_grad or depends_on_others(expected, leaf))
+        return _gradient(expected, leaf, vector, create_graph)
 
 
 def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, create_graph: bool) -> Tensor:
@@ -165,10 +165,10 @@ def try_operators(
     lengths: Any,
     arguments: dict[str, Any],
 ) -> Tensor | None:
-    """The result of a pass function of `derivatives`, for an alignment; is_plain: as for `run_pass`.
+    """The result of a pass function, as in `derivatives`, for an alignment; is_plain: as for `run_pass`.
 
     None if the function is no alignment of this package, if its variant is differentiated by autograd here, or if the
-    function would reject an argument: the caller then calls the function, which raises its own error.
+    function lacks an argument, or an option a value: the caller then calls the function, which raises its own error.
     """
     function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)

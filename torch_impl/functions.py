@@ -163,9 +163,9 @@ def needleman_wunsch(
             and along a column.
         temperature: > 0, in the units of similarity; a number or a tensor of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
-            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only
-            gaps along the first and last row, or along the first and last column. "free_rows" finds a short sequence
-            (the rows) in a long one (the columns). Not with gaps by position.
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): of
+            these only those along a row, or down a column. "free_rows" finds a short sequence (the rows) in a long one
+            (the columns). Not with gaps by position.
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
@@ -215,9 +215,9 @@ def needleman_wunsch_affine(
         gap_extend: added for each further position; like gap_open, and by position independently of it.
         temperature: > 0, in the units of similarity; a number or a tensor of shape () or (batch,).
         end_gaps: "cost"; "free", a semi-global alignment (overlap): gaps before the first and after the last element of
-            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): only
-            gaps along the first and last row, or along the first and last column. "free_rows" finds a short sequence
-            (the rows) in a long one (the columns). Not with gaps by position.
+            either sequence cost nothing; "free_rows" or "free_cols" (glocal; in time series open-begin, open-end): of
+            these only those along a row, or down a column. "free_rows" finds a short sequence (the rows) in a long one
+            (the columns). Not with gaps by position.
         restrict_turns: a gap along the row (R) never directly follows one along the column (D), free end gaps aside,
             so that two gaps that meet are counted in one order only.
         penalize_turns: where they meet, the second pays gap_open (turn = gap_open); else it pays gap_extend.

@@ -109,11 +109,11 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def depends_on_others(result: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether the graph of `result` reaches a tensor that requires a gradient and is not `leaf`."""
-    return any(leaf_behind is not leaf for leaf_behind in leaves_behind(result))
+    return any(other is not leaf for other in leaves_of(result))
 
 
-def leaves_behind(result: torch.Tensor, inputs: Sequence[torch.Tensor] = ()) -> Iterator[torch.Tensor]:
-    """The leaves that the graph of `result` reaches, but for these inputs and what only their graphs reach."""
+def leaves_of(result: torch.Tensor, inputs: Sequence[torch.Tensor] = ()) -> Iterator[torch.Tensor]:
+    """The leaves, other than these inputs, that the graph of `result` reaches without going through the inputs."""
     seen = {tensor.grad_fn for tensor in inputs}
     nodes = [result.grad_fn]
     while nodes:

@@ -11,8 +11,8 @@ log(e^a + e^b). Below, in the similarity's units, with c the choices of a state 
     pull'   v' = w' of its end + sum over successors (w' v + w v')              Hessian times direction, backward
 
 Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elementwise over many cells at once.
-diagonal_layout.py describes how cells, states and neighbours lie in memory. Where block_exponent.applies, its products
-and sums take the place of all this.
+diagonal_layout.py describes how cells, states and neighbours lie in memory. For scores and for gradients of similarity
+alone, the products and sums of block_exponent.py take the place of all this where they apply.
 """
 
 import math

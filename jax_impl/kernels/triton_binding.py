@@ -1,8 +1,8 @@
-"""The CUDA kernels as calls of XLA, without derivatives: score, gradients, tangents, best. vmap adds batch axes.
+"""The CUDA kernels as calls of XLA, without derivatives: the passes of `cpp_binding`. vmap adds batch axes.
 
-It takes and returns the same arrays as `cpp_binding`. XLA hands its buffers and its stream to a few lines of C++, which
-launch the machine code that Triton has generated, the same that PyTorch runs. A call names its kernels; they are
-compiled for a GPU when they first run there. So a call can be lowered, and exported, on any machine.
+They take and return the same arrays. XLA hands its buffers and its stream to C++ (launch.cc), which launches the
+machine code that Triton has generated, the same that PyTorch runs. A call names its kernels; they are compiled for a
+GPU when they first run there. So a call can be lowered, and exported, on any machine.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ MACHINE_CODE = "shared.kernels.triton.machine_code"  # imported only where a GPU
 TARGET = "jax_torch_alignment_launch"
 # overrides the choice of the layout, for tests
 forced_layout: Layout | None = None
-# for tests: what runs a kernel on the CPU, inputs the grid and the arguments: (is a buffer, address or number, bytes)
+# for tests: runs a kernel on the CPU, given its grid and its arguments: (is a buffer, address or number, bytes) each
 interpreter: Callable[[Kernel, int, list[tuple[bool, int, int]]], None] | None = None
 
 _registering = threading.Lock()

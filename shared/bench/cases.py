@@ -39,9 +39,7 @@ class Settings:
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
     rounds: Count = 12  # in each of them
     quick: bool = False  # without what takes long to compile
-    processes: tuple[int, ...] | None = (
-        None  # of `processes`: the counts that are compared, 1 first; None: by the cores
-    )
+    processes: tuple[int, ...] | None = None  # the counts that `processes` compares, 1 first; None: by the cores
     pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named
 
 

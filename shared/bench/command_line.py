@@ -111,7 +111,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The parser; its result has only the options given, by the names of the fields of `Request` and `Settings`."""
+    """The parser; its result has only the options given, mostly by names of fields of `Request` and `Settings`."""
     parser = _Parser(
         prog="compare.py",
         description="Time the same kernels in JAX and in PyTorch. A result is compared with a NumPy reference before "
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=file, metavar="FILE", help="write a page with plots and every number (all: report.html)")
     add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
     add("--force", action="store_true", help="overwrite these files where they exist")
-    add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, in this file")
+    add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds")
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if calls are slower")

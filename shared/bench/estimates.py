@@ -97,7 +97,7 @@ def median_time(blocks: Sequence[Block]) -> Estimate:
 def time_ratio(numerator: Sequence[Block], denominator: Sequence[Block]) -> Estimate:
     """Time of one case over that of another, from the rounds that both were in, if any; otherwise from all.
 
-    Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
+    Two blocks of the same round are close in time, so slow changes of the machine cancel.
     """
     ratios = paired_ratios(numerator, denominator)
     return _interval(_moderated(ratios)) if ratios else unpaired_ratio(numerator, denominator)
@@ -152,7 +152,7 @@ def _moderated(workers: tuple[tuple[float, ...], ...], usual: float = _ROUND_SCA
     """The mean over workers, each with the values of its rounds, at least one. usual: the scatter of rounds."""
     rounds = [np.log(values) for values in workers]
     values, count = np.array([median(logs) for logs in rounds]), len(rounds)
-    # a worker's smallest deviation says nothing: its median is one of its rounds, or between two
+    # without a worker's smallest deviation: its median is one of its rounds, or between two
     deviations = [far for logs, value in zip(rounds, values, strict=True) for far in sorted(abs(logs - value))[1:]]
     is_known = len(deviations) >= _LEAST_DEVIATIONS
     scatter = _MEDIAN_DEVIATION_TO_SIGMA * median(deviations) if is_known else usual

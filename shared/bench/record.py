@@ -22,7 +22,7 @@ SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")  # limit: no time, memory, budget or support for it here
 # suffix of the reasons for which a resumed run measures a case again
 NO_ROOM = "the budget had no room for it"
-# the types of JSON, as errors name them; and a list of numbers in JSON
+# the types of JSON, as errors name them; _NUMBERS: a list of numbers in JSON
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
                            int: "a whole number", float: "a finite number"}  # fmt: skip
 _NUMBERS = re.compile(r"\[\n((?:[-+.,\dEe\s]|null|true|false)+)\]")
@@ -74,7 +74,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A set of fresh workers, one for each framework and label, that has measured all it should: "process" in texts."""
+    """Fresh workers that have timed together, mostly one for each framework and label. Users read "process"."""
 
     number: int
     seconds: Seconds  # that its rounds took
@@ -102,7 +102,7 @@ class Result:
     input_bytes: int | None = None
     output_bytes: int | None = None
     work: Count | None = None
-    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per repeat
+    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per call
     kernels: int | None = None  # that a call launches on an accelerator
     blocks: list[Block] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of a question that measures in its own way: plain JSON
@@ -278,7 +278,7 @@ def of_type(kind: Any, value: Any, name: str = "") -> Any:
             how = "lacks" if wrong <= needed else "has no field"
             raise ValueError(f"{name or 'it'} {how} {', '.join(sorted(wrong))}")
         fields = value.items() if is_object else zip(hints, value, strict=True)
-        return kind(**{name: of_type(hints.get(name, Any), entry, name) for name, entry in fields})
+        return kind(**{name: of_type(hints[name], entry, name) for name, entry in fields})
     if form is dict:
         return {key: of_type(arguments[1], entry, name) for key, entry in value.items()}
     if form is list:  # of any number of one type

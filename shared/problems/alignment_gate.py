@@ -53,8 +53,8 @@ def judge_path(
 ) -> Verdict:
     """Compare the matches of best alignments, of which several may be as good, by what they are worth.
 
-    That is the best score that the reference finds where no other match is allowed, and each of these has a bonus for
-    which all are taken that can be.
+    That is the best score that the reference finds where no other match is allowed and each of these has a bonus, so
+    that the best path takes all it can; less the bonuses.
     """
     if result.shape != inputs.similarity.shape or result.dtype != bool:
         text = f"{PATH} is {result.dtype} of shape {result.shape}, expected bool of shape {inputs.similarity.shape}"

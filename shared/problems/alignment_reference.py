@@ -19,7 +19,7 @@ CELLS, WHOLE = 200_000, 512 * 512
 
 
 class ReferenceResults(NamedTuple):
-    """ReferenceResults values for some pairs of an input. Float64; matrices are zero outside the lengths."""
+    """The reference's values for some pairs of an input. Float64; matrices are zero outside the lengths."""
 
     pairs: np.ndarray  # (n,) which pairs of the batch
     lengths: np.ndarray  # (n, 2) their lengths, cut where a pair is too large

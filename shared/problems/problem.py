@@ -159,7 +159,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     loop_text = "The cells of a size are the product of its numbers"  # what `loop` counts
     question: str | None = None  # the only one that it is for, which measures it by its own means
     has_auto = False  # whether a framework picks a variant by itself
-    # of the options of the command line that only some problems take, beside its arguments
+    # command-line options that only some problems take, beside its arguments
     takes: tuple[str, ...] = ("size", "sizes")
     without_reference: tuple[str, ...] = ()  # passes that nobody has written in NumPy
 

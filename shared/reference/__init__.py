@@ -1,4 +1,4 @@
-"""The NumPy reference: slow, obvious, float64, and sharing no code with what it checks.
+"""The NumPy reference: slow, obvious, float64; its recurrences share no code with what they check.
 
     smith_waterman(similarity, lengths=None, *, gap=-1.0, temperature=1.0, end="any") -> scores
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives

@@ -79,6 +79,7 @@ REFUSED = {
     "--json=~/run.json": "cannot write /nowhere/run.json (--json): No such file or directory",
     "--markdown mine.fasta": "cannot write mine.fasta (--markdown): it exists; --force overwrites it",
     "--json mine.fasta --input mine.fasta --force": "(--json): it is the file which this command reads",
+    "--json own.py --problem own.py --force": "(--json): it is the file which this command reads",
     "--json new --report ./new": "cannot write new (--report): it is the file of --json",
     "--input none.fasta": "'none.fasta': expected a readable FASTA file",
     "--input mine.fasta": "'mine.fasta': record 2 'two': expected letters of BLOSUM62 (",

@@ -79,8 +79,7 @@ def cells(made: Record) -> dict[str, str]:
     ],
 )
 def test_a_problem_tells_the_steps_of_the_loop_and_the_cells(problem, variant, size, loop):
-    settings = Settings(problem=problem, arguments={"epochs": 200})
-    assert PROBLEMS[problem].loop(settings, variant, size) == loop
+    assert PROBLEMS[problem].loop(Settings(problem=problem, arguments={"epochs": 200}), variant, size) == loop
 
 
 def columns_of(size: Size) -> tuple[float, ...]:

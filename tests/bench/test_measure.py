@@ -362,7 +362,8 @@ def cell_loop(matrix):
     "jax_impl/kernels/triton_binding.py": "from shared.kernels.triton.forward import forward\n",
     "shared/smooth.py": "def smax(a, b):\n    return a + b\n\ndef larger(a, y):\n    return a if a > y else y\n",
     "shared/checks.py": "def check(s):\n    return s\n",
-    "shared/kernels/cpp/library.py": "def run(x):\n    return x\n",
+    "shared/kernels/cpp/library.py": 'PACKAGES = ("torch_impl",)\n\n\ndef run(x):\n    return x\n',
+    "torch_impl/__init__.py": "HALF = 0.5\n",
     "shared/kernels/cpp/solve.h": '#include "worth.h"\n/* Solves. */\nfloat solve(float *row) {\n'
     "  const float half = 0.5f;  // of it\n  return worth(std::exp(half * row[0]));\n}\n",
     "shared/kernels/cpp/worth.h": "inline float worth(float x) { return x + 1; }\n",

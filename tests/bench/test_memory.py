@@ -190,8 +190,4 @@ def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: p
     assert "into 977 KiB fit 5,658 pairs in JAX fused" in ended.out
     calls = [json.loads(line) for line in notes.read_text().splitlines()]
     assert [share for _, call, share, *_ in calls if call == "share"][-1] == pytest.approx(1e6 / 2**30, abs=1e-6)
-    assert (
-        run_here(*small, "--memory", "1GiB")
-        .err[-1]
-        .endswith("--memory must be below the 921.6 MiB that are free, got 1.00 GiB")
-    )
+    assert run_here(*small, "--memory", "1GiB").err[-1].endswith("--memory must be below 921.6 MiB, got 1.00 GiB")

@@ -200,8 +200,7 @@ def timed_by(number: int, **asked: Any) -> list[Case]:
 
 
 def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(monkeypatch: pytest.MonkeyPatch):
-    without = [FAST, SLOW, OTHER, OTHERS_SLOW]
-    assert timed_by(1) == timed_by(3) == timed_by(7) == without
+    assert timed_by(1) == timed_by(3) == timed_by(7) == [FAST, SLOW, OTHER, OTHERS_SLOW]
     assert timed_by(8) == [FAST, OTHER]  # the cells of the others are settled, and eight processes have timed them
     with monkeypatch.context() as patch:
         patch.setattr(timed_calls, "CHEAP_CASE", 0.1)
@@ -212,9 +211,11 @@ def test_a_dominated_case_is_timed_once_unless_its_question_or_user_wants_more(m
 
 
 def test_what_takes_long_to_prepare_is_left_out_where_all_cases_have_no_room():
-    results = [right(case, 0.1, warm=[40.0 if case is FAR_SLOWER else 0.5]) for case in TIMED]
-    choices = _next_cases(run_of(record(*results)), TIMED, 2)
-    assert choices[:2] == [TIMED, [FAST, SLOW, OTHER, OTHERS_SLOW]]
+    warm, empty = {FAR_SLOWER: [40.0]}, {SLOW: 40.0}  # seconds to prepare, by the caches
+    run = run_of(record(*(right(case, 0.1, warm=warm.get(case, [0.5]), cold=empty.get(case, 0.5)) for case in TIMED)))
+    assert _next_cases(run, TIMED, 2)[:2] == [TIMED, [FAST, FAR_SLOWER, OTHER, OTHERS_SLOW]]  # as after --resume
+    run.cached.update(TIMED)
+    assert _next_cases(run, TIMED, 2)[:2] == [TIMED, [FAST, SLOW, OTHER, OTHERS_SLOW]]
 
 
 def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monkeypatch: pytest.MonkeyPatch):
@@ -234,6 +235,14 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     slow, fast = run.record.result(SLOW), run.record.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
+
+
+def test_a_failure_ends_the_blocks_of_a_first_call_and_a_resumed_run_makes_it_again(monkeypatch: pytest.MonkeyPatch):
+    result, replies = Result(FAST, cold=[FirstCall(2.0)], early_seconds=0.01), iter([Reply("failed", "killed", {})])
+    run = run_of(record(result, settings=Settings(question="ladder")))
+    monkeypatch.setattr(run, "ask", lambda *_, **__: next(replies))
+    first_calls._time_blocks(run, result)
+    assert result.reason == "killed" and not result.blocks and first_calls._is_pending(run, result)
 
 
 def test_building_native_kernels_spends_nothing_of_the_budget(monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace):
@@ -280,7 +289,7 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     clock.now = 3600.0
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
     made = record(*(right(case, 0.1, warm=[seconds]) for case, seconds in warm.items()))
-    run = run_of(made, start=0.0)
+    run = run_of(made, start=0.0, cached=set(warm))
     rounds: list[tuple[set[Case], float]] = []
 
     def prepare(*_: Any) -> float:

@@ -32,8 +32,7 @@ def tried(framework: str, variant: str, problem: str = "smith_waterman", **outco
     """Every transform is right but these, whose spaces are underscores."""
     names = transforms.transforms_of(framework)
     details = {"outcomes": {name: outcomes.get(name.replace(" ", "_"), RIGHT) for name in names}}
-    of = case(framework, variant, compiled=False, input=problem, problem=problem)
-    return Result(of, details=details)
+    return Result(case(framework, variant, compiled=False, input=problem, problem=problem), details=details)
 
 
 def answer(*results: Result, **others: Any) -> Answer:

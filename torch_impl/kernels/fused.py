@@ -99,7 +99,7 @@ def plain_call(
     lengths: Any,
     parameters: dict[str, Any],
 ) -> Any:
-    """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, where `is_plain_call`.
+    """The result (*batch, ...), or tuple of results, of a pass function, as in `derivatives`, where `is_plain_call`.
 
     None if another argument is invalid or not ordinary, or if the kernel cannot be compiled: the caller then takes the
     general path. Most calls are ordinary. Checking every argument one by one, as `fused` does, costs 0.1 ms whenever a
@@ -173,7 +173,7 @@ def fused(
     parameters: dict[str, Any],
     matrix: str = "similarity",
 ) -> Any:
-    """The result (*batch, ...), or tuple of results, of a pass function of `derivatives`, for any arguments.
+    """The result (*batch, ...), or tuple of results, of a pass function, as in `derivatives`, for any arguments.
 
     What lies outside lengths may be anything. matrix: the name of the similarity in errors. Raises TypeError or
     ValueError for invalid arguments, cpp.Absent if there are no native kernels.

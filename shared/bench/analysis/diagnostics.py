@@ -22,7 +22,7 @@ def warnings(record: Record) -> Iterator[str]:
     if not record.finished:
         yield "This run was not finished. It shows what was measured until it ended."
     if any("--quick" in absence.reason for absence in record.absent):
-        yield "--quick: one pass, and nothing that torch.compile compiles: JAX is compiled, PyTorch is not"
+        yield "--quick: nothing that torch.compile compiles: JAX is compiled, PyTorch is not"
     for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
         count = sum(result.status == status for result in record.results)
         if count:

@@ -20,8 +20,8 @@ _STARTS = {"diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap", "wave
            "fused": "kernels.fused"}  # fmt: skip
 
 _KERNELS = ROOT / "shared/kernels"
-# files of triton/ that only describe or compile kernels
-_NO_KERNELS = ("__init__.py", "ahead.py", "hardware_limit.py", "machine_code.py", "programs.py")
+# files of triton/ without a kernel of `fused`
+_NO_KERNELS = ("__init__.py", "ahead.py", "exponentials.py", "hardware_limit.py", "machine_code.py", "programs.py")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """A top-level name; a whole module, which uses all its names; or, as "MODULE.", statements that define no name."""
+    """What a dotted name stands for: a top-level name; a module, all its names; "MODULE.", its other statements."""
 
     module: str
     uses: list[str]  # dotted names, also names outside the project
@@ -85,16 +85,16 @@ def definitions_of(root: Path) -> dict[str, Definition]:
     every = [path for package in packages for path in (root / package).rglob("*.py")] or [root]
     for path in [path for path in every if not path.is_relative_to(root / "shared/bench")]:
         module = ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-        code, module_itself = path.read_bytes(), Definition(module, [], {})
-        of_module = {f"{module}.": module_itself}
+        code, itself = path.read_bytes(), Definition(module, [], {})
+        of_module = {f"{module}.": itself}
         for node in ast.parse(code).body:
             parts = list(ast.walk(node))
             imports = [part for part in parts if isinstance(part, ast.ImportFrom)]
             names = {name.asname or name.name: f"{part.module}.{name.name}" for part in imports for name in part.names}
             if isinstance(node, ast.ImportFrom):
                 of_module |= {f"{module}.{name}": Definition(module, [target], {}) for name, target in names.items()}
-            elif not isinstance(node, ast.Import):  # strings too: a module may be imported by one
-                module_itself.uses.extend(str(part.value) for part in parts if isinstance(part, ast.Constant))
+            elif not isinstance(node, ast.Import):  # dotted strings too: a module may be imported by one
+                itself.uses.extend(s for c in parts if isinstance(c, ast.Constant) and "." in (s := str(c.value)))
                 uses = [f"{module}.{part.id}" for part in parts if isinstance(part, ast.Name)]
                 for name in {*names_of(node)} - {"_"} or [""]:
                     made = of_module.setdefault(f"{module}.{name}", Definition(module, [f"{module}."], {}))

@@ -1,9 +1,9 @@
 """Whether the code that a record measured has changed since: a hash of it, by framework and variant.
 
 A variant's code is everything reachable from the definitions with its name, and the C++ files beside those modules; for
-a problem that is not an alignment, its module. Argument checks, Python for other devices and a user's own file are left
-out. Within a statement, the project's names become numbers; names of libraries stay. So the hash misses a swap of two
-names of the project, a rename to a name that a library has, and the name of an argument in a call.
+a problem that is not an alignment, its module. Argument checks, kernels and bindings of other devices and a user's file
+are left out. Within a statement, the project's names become numbers; names of libraries stay. So the hash misses a swap
+of two names of the project, a rename to a name that a library has, and the name of an argument in a call.
 """
 
 import ast
@@ -102,7 +102,7 @@ def _names(text: str) -> set[str]:
 
 @functools.cache
 def _numbered(text: str, bound: frozenset[str]) -> str:
-    """A text with numbers for the names that it or the project binds, anew in each statement."""
+    """The text with names that it or the project binds replaced by numbers, counted anew in each statement."""
     text, numbered = re.sub(r"\b(?:name|arg)='", "id='", text), ""
     local = bound.union(re.findall(r"\bid='(\.?\w+)'(?!, ctx=[LD])", text))
     chain = r"id='(\w+)', ctx=Load\(\)\)(?:, attr='\w+', ctx=Load\(\)\))+"  # dotted; a library's if its first part is

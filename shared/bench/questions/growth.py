@@ -5,7 +5,7 @@ framework is faster, and predicts sizes that were not measured (`prediction`).
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -197,7 +197,7 @@ def first_call_table(record: Record) -> Table:
         memory = _text(costs.memory and costs.memory.coefficient(1), lambda count: f"{figures(count)} B")
         rows.append((*costs.names, *compiling, memory))
     headers = (*_NAMES, "compiling", "compiling\na step", "memory\nof a cell")
-    below = ("Memory: the peak of a call above what was in use before it, arguments included.",)
+    below = ("Memory: the peak of a call above what was in use before it, without its arguments.",)
     return Table("Compiling and memory, fitted over the same sizes", headers, rows, left_then_right(3, 3), below)
 
 
@@ -218,25 +218,25 @@ def crossovers(record: Record) -> Iterator[Statement]:
         variants = list(dict.fromkeys(costs.case.variant for costs in every if costs.case.pass_name == pass_name))
         for variant in ("", *variants) if len(variants) > 1 else variants:
             cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
-            sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
-            races = filter(None, (race(cases, size) for size in sizes))
-            winners = [
-                outcome_text(ratio, [FRAMEWORKS[costs.case.framework] for costs in both]) for *both, ratio in races
-            ]
+            winners = {
+                size: outcome_text(found[2], [FRAMEWORKS[costs.case.framework] for costs in found[:2]])
+                for size in path
+                if all(costs.covers(size) for costs in cases) and (found := race(cases, size))
+            }
             if winners:
-                yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, sizes, record))
+                yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, record))
 
 
-def _crossover(outcomes: Sequence[str], sizes: Sequence[Size], record: Record) -> str:
+def _crossover(outcomes: Mapping[Size, str], record: Record) -> str:
     """Who is faster where. outcomes: in words at each size."""
-    problem, parts, end = problem_of(record.settings.problem), [], 0
-    for outcome, group in itertools.groupby(outcomes):
+    problem, sizes, parts, end = problem_of(record.settings.problem), [*outcomes], [], 0
+    for outcome, group in itertools.groupby(outcomes.values()):
         begin, end = end, end + len(list(group))
         low, high = (rough_text(problem.extent_of_size(record.settings, sizes[at])) for at in (begin, end - 1))
         where = f"up to {high}" if begin == 0 else f"from {low} on" if end == len(sizes) else f"from {low} to {high}"
         where = f"at {low}" if low == high else where
         unit = "" if parts else f" {problem.sizes.axis}"
-        parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
+        parts.append(f"{outcome} {'throughout' if len({*outcomes.values()}) == 1 else where + unit}")
     return f"{', '.join(parts)} (evaluated from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 

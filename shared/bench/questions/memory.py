@@ -33,9 +33,9 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import DATA, NotMeasurable, UnusableInput
 
-# The first batch has one cell for each so many bytes of the memory: a cell of any variant has needed far fewer.
+# The first batch has a cell for this many bytes of the memory: a cell of any variant has needed far fewer.
 _FIRST_BYTES = 1024
-# Part of the memory that the larger batch shall take: beyond the sizes at which the C library reuses memory that
+# The part of the memory that the larger batch shall take: so large that the C library does not reuse for it what
 # smaller arrays have left, and well within the memory. _NEAR: where the search ends; _MOST_GROWTH: of a step.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
@@ -134,13 +134,13 @@ def _fits(record: Record) -> dict[Case, Fit]:
 def _limit_memory(run: Run, framework: str) -> None:
     """Fix the memory of the run in its settings, and on an accelerator that of the workers to come.
 
-    By default half of what is free, on a CPU at most 2 GiB: calls stay short. Raises UnusableInput.
+    By default half of a GPU's, or of a CPU's free memory and at most 2 GiB: calls stay short. Raises UnusableInput.
     """
     is_cpu, of_a_worker = run.settings.device == "cpu", run.memory[framework] or 0
     most = psutil.virtual_memory().available if is_cpu else of_a_worker * len(run.plan.starts)
     memory = run.settings.memory or min(most // 2, 2**31 if is_cpu else most)
     if memory >= most:
-        raise UnusableInput(f"--memory must be below the {bytes_text(most)} that are free, got {bytes_text(memory)}")
+        raise UnusableInput(f"--memory must be below {bytes_text(most)}, got {bytes_text(memory)}")
     run.memory_share = MEMORY_SHARE * memory / most  # counts for accelerators only
     run.stop()
     run.progress.say(f"memory of a process: {bytes_text(memory)}; --memory SIZE changes that")

@@ -37,7 +37,7 @@ STEP, ALONE = "step", "without communication"
 _JOIN_SECONDS = 60.0
 # so small that thousands of steps on one batch change neither the weights nor the speed noticeably
 _RATE = 1e-6
-# the same number in every process, because they wait for each other; of the first ones the losses are compared
+# as many warm-up calls in every process, because they wait for each other; and how many losses are compared
 _WARM_UP_CALLS, _COMPARED = 9, 3
 # of a loss: sums over pairs are added in another order
 _ALLOWED = {"float32": 1e-5, "float64": 1e-12}
@@ -80,7 +80,7 @@ class OnShard(Commands):
     def __init__(self, index: str, count: str, address: str, meeting: str, *given: Any) -> None:
         super().__init__(*given)
         self.index, self.count = int(index), int(count)
-        # the same in every process: a step waits for the others, so all must make as many calls
+        # the same draws in every process: a step waits for the others, so all must make as many calls
         self._random = np.random.default_rng(0)
         self._others = [Client(meeting)] if meeting else []
         self._is_awaited = False  # by the others, which begin a block's timed calls together

@@ -41,7 +41,7 @@ class Question(ABC):
     only_random = False  # whether it takes only --input random
     only_passes: tuple[str, ...] = ()  # none: every pass
     which_passes = slice(None)  # of a problem's default passes, those of this question
-    # of the options that only some questions take, those that this one takes
+    # the options that it takes, of those that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
     takes_every_alignment = False  # measures all alignments, unless the user names a problem

@@ -37,7 +37,7 @@ from shared.problems.problem import DATA
 BATCHES, COUNTED = 50, 500
 COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
 _SIZE, _PAIRS = (150, 150), 16
-_SHORTEST = 1 / 3  # least length of a batch's longest pair over --size, and of any pair over that longest pair
+_SHORTEST = 1 / 3  # least ratio of a batch's longest pair to --size, and of any pair to that longest pair
 _AGAIN = 5  # batches at the end of a stream that are called again
 _CHECKED = 10  # every tenth batch is checked, from the first on
 AS_IS, DYNAMIC, EAGER = "as is", "dynamic", "eager"  # the last two are PyTorch's, for what it compiles
@@ -48,7 +48,7 @@ STRATEGIES = (AS_IS, DYNAMIC, "multiples of 16", "multiples of 64", "4 shapes", 
 class Streams:
     """Details that a record keeps of one case."""
 
-    compiles_at: list[int]  # the batches that have a new shape
+    compiles_at: list[int]  # batches that have a new shape, if the case is compiled
     seconds: list[list[Seconds]]  # of each process, a batch after the other
     compilations: list[int]  # of each process
 
@@ -123,9 +123,9 @@ class ChangingShapes(AxisQuestion):
                     result.details.setdefault(name, []).append(measured[name])
                 run.record.repeats.append(repeat)
 
-        # what is fast and has few shapes comes first: the time that it does not need goes to the others
-        few_shapes_first = sorted(cases, key=lambda case: -STRATEGIES.index(case.label))
-        groups = groups_of(few_shapes_first, "variant label pass_name", "framework compiled")
+        # what should take least comes first: the time that it does not need goes to the others
+        cheapest_first = sorted(cases, key=lambda case: -STRATEGIES.index(case.label))
+        groups = groups_of(cheapest_first, "variant label pass_name", "framework compiled")
         measure_in_processes(run, groups, measure_stream, "seconds")
 
     def answer(self, record: Record) -> Answer:
@@ -242,8 +242,8 @@ def of_totals(record: Record, count: int) -> Record:
 
 
 def _total(result: Result, seconds: Sequence[float], again: float, count: int) -> float:
-    """Seconds for so many batches; one that was not measured counts as the mean of those with a new, or a known shape.
-    The first is in that mean only if no other shape was new; where none was seen twice, repeated calls stand in."""
+    """Seconds for so many batches. One that was not measured counts as the mean of those with a new shape (the first
+    batch only if there is no other), or of those with a known shape (if there are none: as repeated calls)."""
     compiles = set(result.details["compiles_at"])
     new = [took for number, took in enumerate(seconds) if number and number in compiles] or seconds[:1]
     seen = [took for number, took in enumerate(seconds) if number and number not in compiles] or [again]

@@ -179,7 +179,7 @@ def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _new_shape_cells(comparison: Comparison) -> Iterator[str]:
-    """The faster framework on the first new shape, and on the last that both have: the same number of processes."""
+    """The faster framework on the first new shape, and on the last that both have; of equally many processes."""
     results = comparison.results
     counts = [max(map(len, result.new_shapes), default=0) for result in results]
     for number in dict.fromkeys((1, min(counts))) if min(counts) else ():
@@ -199,7 +199,7 @@ def break_even_text(comparison: Comparison, first_calls: Sequence[Estimate | Non
         return f"{cheap} from call 1"
     if ratio.outcome == "different":
         return f"{faster} from call {rough_text(break_even(fast, call, slow, call * ratio.value))}"
-    # it is unknown which takes less per call: the shorter first call decides, up to the call where it might not
+    # which takes less per call is unknown: the shorter first call decides, at least up to this call
     most = 1 / ratio.low if cheap == faster else ratio.high
     return f"{cheap} up to call {rough_text(break_even(max(fast, slow), call, min(fast, slow), call * most) - 1)}"
 

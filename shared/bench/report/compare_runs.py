@@ -60,8 +60,8 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     names = [after[name] for name in NAMES]
     times = [cells.get("median", cells["status"]) for cells in (before, after)]
     if not all(result.measured for result in results):
-        lost = results[0].status == "ok" and results[1].status != "ok"
-        return *names, *times, NOTHING, results[1].status if lost else NOTHING, NOTHING, NOTHING
+        is_worse = results[1].status == "wrong" or (results[0].status == "ok" and results[1].status != "ok")
+        return *names, *times, NOTHING, results[1].status if is_worse else NOTHING, NOTHING, NOTHING
     ratio = unpaired_ratio(results[1].blocks, results[0].blocks)
     outcome = outcome_text(ratio, ("slower", "faster"), "no clear change")
     samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
@@ -73,7 +73,7 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
     texts = different_environments(old.environment, new.environment)  # the commit is expected to differ
     yield from (f"the environments differ: {text}" for text in texts if not text.startswith("git_commit "))
     for name in ("question", "problem", "device", "dtype", "threads"):
-        before, after = (getattr(record.settings, name, None) for record in (old, new))
+        before, after = (getattr(record.settings, name) for record in (old, new))
         if before != after:
             yield f"the settings differ: {name} was {before}, is {after}"
     for name in old.inputs.keys() & new.inputs.keys():

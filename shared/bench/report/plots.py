@@ -122,7 +122,7 @@ def ratio_plot(ratios: Sequence[Point]) -> Plot:
         axes.set_xlabel("← {1} faster{2:24}{0} faster →".format(*FRAMEWORKS.values(), ""))
 
     looks = [(COLOURS.get(winner(ratio.text).partition(" ")[0], _GREY), ratio.value.has_interval) for ratio in ratios]
-    reading = f"Line: 95% interval. Band: same, within ±{SAME - 1:.0%}. Grey: no clear winner. Hollow: no interval."
+    reading = f"Line: 95% interval. Band: same, within ±{SAME - 1:.0%}. Grey: no winner. Hollow: no interval."
     return Plot("How many times as fast the faster framework is", point_plot(ratios, looks, dress), reading)
 
 

@@ -14,7 +14,7 @@ from shared.bench.run.schedule import CHEAP_FIRST_CALL, VERY_SLOW_SECONDS, block
 from shared.bench.units import bytes_text
 from shared.problems import problem_of
 
-# parts of the budget after which only essential first calls begin (if rounds follow), and long ones get no new shapes
+# parts of the budget: when only essential first calls begin (if rounds follow), and when long ones get no new shapes
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
 _NEW_SHAPES_SECONDS = 1.0  # for the new shapes of each case; a first call that takes longer is long
 _SAMPLES = 3  # processes that sample a cheap first call, even beyond their share of the time
@@ -47,7 +47,7 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, as far as the time goes.
 
-    Cheap ones with few samples come first, up to `most` seconds, where new shapes are asked for; then those of the last
+    If new shapes are asked for, cheap ones with few samples come first, up to `most` seconds; then those of the last
     pass, which the table of costs is about; then the cheapest.
     """
     start = time.monotonic()
@@ -77,14 +77,14 @@ def _seconds(result: Result) -> list[float]:
 
 
 def _is_pending(run: Run, result: Result) -> bool:
-    if not result.cold:
+    if not result.cold or not (run.plan.times_rounds or result.blocks):
         return result.status in ("ok", "failed") or (result.reason or "").endswith(NO_ROOM)
     may_retry = result.status == "ok" and result.new_shapes_note in (NO_ROOM, _INTERRUPTED)
     return may_retry and _spent(run) + 2 * result.cold[0].seconds < _NEW_SHAPES_SHARE * run.settings.budget
 
 
 def _spent(run: Run) -> float:
-    """Seconds of the budget."""
+    """Seconds of the budget that are spent."""
     return run.settings.budget - run.seconds_left
 
 
@@ -98,7 +98,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         return
     limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
     reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=plan.times_rounds)
-    if reply.reason == f"> {limit:.3g} s" and limit < run.settings.compile_limit:
+    if reply.reason == f"> {limit:.4g} s" and limit < run.settings.compile_limit:
         result.reason = f"{reply.reason}: {NO_ROOM}"
     if reply.status != "ok":
         return
@@ -125,7 +125,7 @@ def _time_blocks(run: Run, result: Result) -> None:
         result.blocks = [Block.of(0, 0, [seconds])]
         return
     for number in range(block.rounds):
-        if not number or run.seconds_left > 0:
+        if result.status == "ok" and (not number or run.seconds_left > 0):
             run.time_block(result.case, 0, number, block)
 
 
@@ -157,7 +157,7 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
-    """Return "> 120 s with less work" if this variant exceeded that limit on a smaller input or an earlier pass."""
+    """The reason, and "with less work", if this variant exceeded a limit on a smaller input or an earlier pass."""
     problem = problem_of(case.problem)
 
     def amounts(of: Case) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def measure_in_processes(
     """Measure groups one after the other, each part in up to so many fresh processes, or `--workers` of them.
 
     A group has its share of the time that is left. A part's first process begins while budget is left (in the first
-    group always), a later one only if it should fit into the group's share (where rounds are timed: into the budget).
+    group always), a later one if another as long fits into the group's share (where rounds are timed: the budget).
     Where rounds are timed, what remains goes to parts that are not precise. A process that fails does not cost what
     earlier ones measured.
 
@@ -52,7 +52,7 @@ def measure_in_processes(
     result's details that has an entry for each process; None where rounds are timed.
     """
     count, times_rounds = run.settings.workers or processes, run.plan.times_rounds
-    took: dict[Case, float] = {}  # seconds of a part's last process; 0 if that timed rounds and had to compile
+    took: dict[Case, float] = {}  # seconds of a part's last process; 0 if it compiled and then timed rounds
     for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
         if result.reason == NO_ROOM:
             result.status, result.reason = "ok", None

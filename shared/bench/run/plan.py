@@ -32,7 +32,7 @@ class Plan:
     measure: Callable[[Any, list[Case], dict[str, Inputs]], None]  # by a Run, into its record
     deciding: Callable[[Record], list[Estimate]]  # what must be precise before the run may end
     contenders: Callable[[Record], set[Case]]  # the cases that must be timed further
-    times_rounds: bool = True  # whether fresh workers time rounds
-    times_reference: bool = False  # the NumPy reference too
-    tries_new_shape: bool = False  # the first call on another shape too
-    drops_dominated: bool = True  # calls of seconds: timed in one repeat only, if another variant is far faster
+    times_rounds: bool = True  # this and the others: as in Question
+    times_reference: bool = False
+    tries_new_shape: bool = False
+    drops_dominated: bool = True

@@ -37,7 +37,7 @@ from shared.kernels import cpp
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
-# least bytes of memory per byte of the input, for first derivatives beside an earlier result
+# bytes of memory needed per byte of the input: for first derivatives, while an earlier result is kept
 _MEMORY_OVER_INPUT = 8
 
 
@@ -71,7 +71,7 @@ def measure(plan: Plan, record: Record, progress: Progress, keep: Callable[[], N
                 progress.ends_within(lambda: run.seconds_left)
             plan.measure(run, cases, inputs)
             if git_commit() != record.environment["git_commit"]:
-                record.note("the files of this checkout changed during the run: later processes used the changed ones")
+                record.note("the checkout's commit changed during the run: later processes may have used other code")
             record.finished = now()
             run.keep()
         finally:

@@ -11,7 +11,7 @@ from statistics import median
 
 from shared.bench.cases import Case
 from shared.bench.estimates import LEAST_PROCESSES, Block
-from shared.bench.record import Record, Result
+from shared.bench.record import Record
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
@@ -52,7 +52,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         missing = (run.settings.workers or least) - len(record.repeats)
         prepared = one_repeat(run, chosen, number, began + (1 - first_calls) * run.seconds_left / max(1, missing))
         taken = time.monotonic() - began
-        # time is left for the repeats still to come: with --workers, or of all cases
+        # what the repeats still to come need is kept: with --workers all of them, else the first three
         to_come = missing - 1 if run.settings.workers else max(0, ALL_CASES_REPEATS - 1 - number)
         spare = run.seconds_left - to_come * taken
         if not run.settings.quick and spare > 0:
@@ -79,7 +79,7 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     cheap = [case for case in right if repeats[case] and _seconds_of(run, case) < CHEAP_CASE]
     few = {case for case in right if not repeats[case] or (case in cheap and repeats[case] < LEAST_REPEATS)}
     chosen = [case for case in right if case in needed or case in few]
-    of_all = [right, [case for case in right if _seconds_to_prepare(run.record.result(case)) <= _SHORT_FIRST_CALL]]
+    of_all = [right, [case for case in right if _seconds_to_prepare(run, case) <= _SHORT_FIRST_CALL]]
     return [choice for choice in (*(of_all if number < ALL_CASES_REPEATS else []), chosen, cheap) if choice]
 
 
@@ -89,7 +89,7 @@ def _seconds_of(run: Run, case: Case) -> float:
     if not result.blocks:
         return 0.0
     block = block_of(result.time.value, run.settings.quick)
-    return _seconds_to_prepare(result) + block.rounds * block.seconds
+    return _seconds_to_prepare(run, case) + block.rounds * block.seconds
 
 
 def _is_dominated(record: Record, case: Case) -> bool:
@@ -133,7 +133,7 @@ def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Cas
     plans: dict[Case, BlockPlan] = {}
     for case in sorted(itertools.chain.from_iterable(order(cases, run.settings, number, 0)), key=run.is_slow):
         run.progress.step(case.title)
-        seconds = _seconds_to_prepare(run.record.result(case))
+        seconds = _seconds_to_prepare(run, case)
         if run.record.result(case).blocks and seconds > max(_SHORT_FIRST_CALL, run.seconds_left):
             left_out = f"{case.title} in repeat {number + 1}, which takes {seconds:.0f} s to prepare"
             run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
@@ -152,9 +152,10 @@ def one_repeat(run: Run, cases: list[Case], number: int, end: float) -> list[Cas
     return list(plans)
 
 
-def _seconds_to_prepare(result: Result) -> float:
-    """Seconds of a first call with warm caches, in earlier repeats; 0 where it is not known."""
-    return median(result.warm) if result.warm else 0.0
+def _seconds_to_prepare(run: Run, case: Case) -> float:
+    """Seconds of a first call in this repeat, by earlier ones: after --resume caches are empty; 0 where unknown."""
+    result = run.record.result(case)
+    return median((result.warm if case in run.cached else [first.seconds for first in result.cold]) or [0.0])
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
@@ -171,7 +172,7 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
         if problem := reply.reason or reply.details.get("problem"):
             run.record.note(f"no device time: {case.title} in repeat {number + 1}: {problem}")
             continue
-        result.on_device.append(Block.of(number, 0, reply.details["seconds"]))
+        result.on_device += [Block.of(number, at, [seconds]) for at, seconds in enumerate(reply.details["seconds"])]
         result.kernels = reply.details["kernels"]
     run.keep()
 

@@ -101,7 +101,7 @@ class Worker:
         except TimeoutError:
             self.stop()
             if in_first_call:
-                return Reply("limit", f"> {limit:.3g} s")
+                return Reply("limit", f"> {limit:.4g} s")
             return Reply("failed", f"the worker did not answer within {seconds:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())

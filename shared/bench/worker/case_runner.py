@@ -23,11 +23,11 @@ from shared.variants import SAME_CODE
 # Before each block the arguments are copied to other memory, behind this many spacers of up to so many bytes: a call's
 # time depends on memory addresses, and a process that never moves its arguments would measure one sample of them.
 _SPACERS, _SPACER_BYTES = 8, 2**20
-# most calls, and seconds after which no further one begins: for device time in each worker; and right after the first
-# call, for the provisional answer
+# most calls, and seconds after which no further one begins: for device time, in each worker; for the provisional
+# answer, right after the first call
 _DEVICE_CALLS, _DEVICE_SECONDS = 3, 0.3
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
-NEW_SHAPES = 10  # on which a function is called for the first time, one after the other
+_MOST_NEW_SHAPES = 10  # on which a function is called for the first time, one after the other
 
 
 class _Call:
@@ -130,13 +130,13 @@ class CaseRunner:
         }  # fmt: skip
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
-        """Seconds of first calls on new shapes, by the last cold case's function: at most NEW_SHAPES, within about
+        """Seconds of first calls on new shapes, by the last cold case's function: at most _MOST_NEW_SHAPES, in about
         `seconds`; at least one unless `seconds` is negative."""
         assert self._cold is not None, "a cold case goes before"
         function, process = self._cold
         taken: list[float] = []
         with self.context(case, process):
-            while len(taken) < NEW_SHAPES and sum(taken) + max(taken, default=0.0) <= seconds:
+            while len(taken) < _MOST_NEW_SHAPES and sum(taken) + max(taken, default=0.0) <= seconds:
                 inputs = self.gate.inputs(case.input).resized(len(taken) + 1)
                 taken.append(timed(_Call(self.backend, function, case, inputs))[0])
                 self.send("first_call", seconds=taken[-1])

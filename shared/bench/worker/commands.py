@@ -29,7 +29,7 @@ from shared.problems.own_file import in_one_line
 from shared.problems.problem import NotMeasurable
 
 _DEVICE_STREAM_BYTES = 2**29  # copied on an accelerator to measure its memory bandwidth
-# length of an array, and rounds of 16 exponentials of each element: memory then takes a tenth of the time
+# length of an array, and rounds of 16 exponentials of each element: so many that memory takes a tenth of the time
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 

@@ -4,9 +4,9 @@
    few users need more than three. Between calls idle threads are kept, and for each library up to 16 MiB of memory in
    every thread that took part; any number of threads may call at the same time. Matrices are row-major; what lies
    outside the lengths is never read as a number, and its derivatives are written as 0. A pair whose temperature is not
-   positive and finite, that has a NaN as gap, or NaN or +inf inside its lengths, gets NaN; a similarity of -5e19 or
-   less forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0,
-   in results too; but a subnormal temperature counts as positive. */
+   positive and finite, that has a NaN as gap, or a similarity of NaN or +inf inside its lengths, gets NaN; one of
+   -5e19 or less forbids the match (a cost is minus a similarity). On x86-64 and AArch64, whatever mode the calling
+   thread is in, subnormal numbers count as 0, in results too; but a subnormal temperature counts as positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H
@@ -50,8 +50,8 @@ enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
 
 /* options of a library built with BY_AXIS. The first, which all its calls have: each gap is two parameters, the first for
-   gaps along a row, the second for gaps along a column. The others, of global alignments: gaps along the first and last
-   row, or column, cost nothing */
+   gaps along a row, the second for gaps along a column. The others, of global alignments: gaps at the ends cost
+   nothing if along a row, or down a column */
 enum { ALIGNMENT_BY_AXIS = 32, ALIGNMENT_FREE_ROWS = 64, ALIGNMENT_FREE_COLS = 128 };
 
 /* layout: a vector holds different pairs (PAIRS), or rows of one pair (ROWS). CHOOSE: columns of one row where block

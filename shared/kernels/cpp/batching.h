@@ -35,7 +35,7 @@ void put_large_first(std::vector<int64_t> &pairs, const std::vector<int64_t> &ce
 /* The tasks of these pairs of a batch, and how many threads are worth using for them. */
 class Plan {
  public:
-  /* threads: the most. sizes: by number of the pair. */
+  /* threads: the most that may be used. sizes: indexed by pair. */
   Plan(Layout layout, int lanes, int64_t threads, std::vector<int64_t> pairs, std::vector<Size> sizes);
   Plan(const Plan &) = delete;
   Plan &operator=(const Plan &) = delete;

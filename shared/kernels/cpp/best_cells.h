@@ -86,9 +86,9 @@ struct BestCells<SoftDtw, restricted> {
   }
 };
 
-/* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: no
-   state of the cell is worth continuing, so the next match starts an alignment; the greatest is A; else, it is R; D
-   comes from A; else, from R; R comes from A; else, from R. */
+/* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits:
+   the next match starts an alignment, as no state is worth continuing; the greatest is A; else, it is R; D comes from A;
+   else, from R; R comes from A; else, from R. */
 template <bool local, bool restricted>
 struct BestCells<Affine<local>, restricted> {
   static constexpr int states = 4;

@@ -1,7 +1,7 @@
 /* Up a strip, from the last row to the first.
 
-   B is the weight of all ends that can be reached from a state, divided by m of the total m * 2^unit (2^unit is in
-   `to_share`). X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
+   B is the weight of all ends that a state can reach, over m, where the total is m * 2^unit (2^unit is in `to_share`).
+   X = w B, or w (B + end) where only matches end, is what a match hands to the states before it. They follow
    the recurrence of block_forward.h from the last cell to the first. The marginal of a match is its weight in the
    forward sweep times its B: the forward-backward algorithm, in which no share of a choice is ever computed. */
 
@@ -12,8 +12,8 @@
 
 namespace alignment {
 
-/* LANES columns in the backward sweep. Carried: X and B of gaps down the column (of a single state: its B), and
-   their tangents. With gaps that vary, instead of that B its products with the cell's gap weights: open, extend. */
+/* LANES columns in the backward sweep. Carried: X; B of gaps down the column (of a single state: its B) or, with gaps that
+   vary, that B times the cell's gap weights, open and extend; and all tangents. */
 template <class Kind, Pass pass>
 struct BackwardColumns : Origins<pass == Pass::tangents> {
   static constexpr int first_tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2;
@@ -47,16 +47,16 @@ struct StripSums {
 
 /* Sums over a band: of probabilities, and of the cell's row and column (from the band's first cell) times them. */
 struct Places {
-  Vec all_of_them = splat(0), rows = splat(0), cols = splat(0);
+  Vec probabilities = splat(0), rows = splat(0), cols = splat(0);
 
   INLINE void add(Vec probability, Vec col) {
-    all_of_them += probability;
+    probabilities += probability;
     cols = fma(col, probability, cols);
   }
   /* Call after each row but the first, from the last up: `rows` then has each probability times its row's number. */
-  INLINE void next_row() { rows += all_of_them; }
+  INLINE void next_row() { rows += probabilities; }
   void add_to(double &sum, double &at, double row_and_col) const {
-    const double sum_here = StripSums::sum_of(all_of_them);
+    const double sum_here = StripSums::sum_of(probabilities);
     sum += sum_here;
     at += row_and_col * sum_here + StripSums::sum_of(rows) + StripSums::sum_of(cols);
   }
@@ -87,12 +87,12 @@ class BackwardStrip {
   Columns *columns;
   const Seam *right, *left;  // from the right neighbour, to the left one; or null
   Int total_rows, first_col;   // of the pair; of the strip
-  Int end_row;                 // of a global alignment, where this strip has its last cell
+  Int end_row;                 // row of a global alignment's last cell, if it is in this strip
   Real *out;                   // of the strip's first column
   StripSums &sums;
   Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, null: not asked for
   Vec least_step{}, peak{}, largest_share{};  // of the current band
-  Vec largest_loss{};  // bits, with gaps that vary: the share that a column's largest state would have if B were 1
+  Vec largest_loss{};  // with gaps that vary: log2 of a column's largest state's share, if B were 1
 
   /* As ForwardStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {

@@ -2,7 +2,7 @@
 
    Weights are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at
    every temperature but takes most of its time. Here LANES columns of one row are a vector, and all cells of a column
-   within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
+   within a band of up to MOST_ROWS rows are in the column's unit 2^e, chosen so that the state above the band
    is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. D is the number
@@ -10,8 +10,8 @@
    - Before the sweeps (set_weights, starts_lose_nothing in tiles.h): a gap's weight is between 2^-LARGEST_COST and
      2^LARGEST_COST, D <= MOST_DECAY, and in a global alignment open <= extend. In a local alignment with cheap gaps, no
      match weight is so small that it, or the gaps after it, would be rounded to 0, unless that is negligible.
-   - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no step
-     from the unit of one column to that of the next is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
+   - After each band (try_band in block_forward.h and block_backward.h): no state exceeds 2^(ROOM - D) units, and no ratio
+     of a column's unit to the next one's is below 2^(D - LARGEST_STEP - LEVEL). In the backward sweep, all B
      (block_backward.h) are finite in units of the forward sweep too, even in cells that no alignment passes through.
    - At the end (add_up, finish in tiles.h): the total is finite and, in a local alignment, at least 2^LEAST_TOTAL of
      the largest unit. Tangents are finite. Neither they nor the gradient of the temperature are lost to cancellation.
@@ -103,7 +103,7 @@ alignas(VECTOR_BYTES) constexpr double DOUBLE_POWERS_OF_2[] = {  // 2^(k / 16)
 };
 #endif
 
-/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit of the exponent |s / T|; for double 2^-29 times
+/* exp(s / T) of similarities, with relative error 1e-7 + 4e-8 per bit of |s / T| log2 e; for double 2^-29 times
    that. 0 for s <= least_, NaN for NaN; where it is too large the result is infinite or negative, and the range checks
    then reject the pair. */
 class MatchWeight {

@@ -11,8 +11,8 @@
 
 namespace alignment {
 
-/* LANES columns in the forward sweep. Carried: V, and the state of gaps down the column that the next row will have. With
-   gaps by position this depends on that row: carried are the parts of V from which such a gap costs open, and extend. */
+/* LANES columns in the forward sweep. Carried: V, and the next row's state of gaps down the column. With gaps by position
+   this depends on that row: carried are the parts of V from which such a gap costs open, and extend. */
 template <class Kind, bool tangents>
 struct ForwardColumns : Origins<tangents> {
   static constexpr int first_tangent = ONE_STATE<Kind> ? 1 : 2, count = first_tangent * (tangents ? 2 : 1);
@@ -32,9 +32,9 @@ struct GapExtremes {
   Vec least_gap = splat(1), most_gap = splat(0);  // weights
   Vec largest_match = splat(0);                  // weights
   Vec lowest = splat(0);                         // similarity that does not forbid the match
-  // LOST + log2 of the largest weight that may have been rounded to 0: as such, and in its column's units
+  // log2 of 2^LOST times the largest weight possibly rounded to 0: absolute, and in its column's units
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
-  double spread = LARGEST_COST;  // largest range of gap weights, in bits, for which the checks of the bands hold
+  double spread = LARGEST_COST;  // the checks of the bands hold if spread_of_gaps() is at most this
 
   double spread_of_gaps() const {
     return std::log2(double(largest_of(most_gap))) - std::log2(-double(largest_of(-least_gap)));
@@ -98,7 +98,7 @@ class ForwardStrip {
   StripEnds &ends;
   int allowed_rows = GAPS_VARY<Kind> ? 4 : weights.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
-  double sunk = 0;            // the bits by which gaps that vary can make a column of it sink
+  double sunk = 0;            // bits by which gaps that vary can let the band's columns sink
 
   /* Rows first to last - 1; false where block exponents cannot hold them. When recording: what is kept of each cell, the
      bands, and the units of each. */

@@ -69,7 +69,7 @@ bool ForwardStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     least_gap = min_of(least_gap, min_of(least_down, least_open));
     sink *= k == 0 ? min_of(least_down, least_open) : least_down;
     if (!all_at_most(splat(PairWeights<Kind>::power_of_2(-MOST_DECAY)), sink)) {
-      sunk = 2 * MOST_DECAY;
+      sunk = 2 * MOST_DECAY;  // it is tried again with half the rows: ForwardStrip::run
       return false;
     }
 
@@ -350,7 +350,7 @@ bool BackwardStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const 
     }
   }
   peak = largest;
-  // a B rounded to 0 was below 2^-LOST of its unit, or of the band's largest B; it may have met any forward state
+  // a B rounded to 0 was below 2^-LOST times its unit or the band's largest B, and may belong to any forward state
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(largest)))) - LOST;
   const bool valid = lost <= LARGEST_LOSS && all_at_most(largest, splat(PairWeights<Kind>::power_of_2(ROOM))) &&
                      all_at_most(splat(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&

@@ -35,7 +35,7 @@ struct States {
 };
 
 /* The alignments that end in a cell. Their weight is m * 2^e. For tangents, mt is the sum of weight * (tangent - origin),
-   where origin is the tangent of an end of the largest exponent, top. lost: what rounding cut off a sum. */
+   where origin is the tangent of an end with the largest exponent, `top`. lost: what rounding cut off a sum. */
 struct Ending {
   Vec m, e, mt, origin, top, lost;
 };

@@ -153,7 +153,7 @@ def why_absent() -> str | None:
 
 
 def why_unusable() -> str | None:
-    """Return why_absent's result; first try the compiler, once, unless a library for gaps per pair is cached."""
+    """Return why_absent's result; first try the compiler, once, unless a library of the form "" is cached."""
     reason = why_absent()
     if reason or _loaded:
         return reason

@@ -174,7 +174,7 @@ int32_t run(const Job &job) {
     }
   }
   try {
-    // the tangents of the gradients with respect to the parameters have an exponent per cell
+    // tangents from or to the parameters have an exponent per cell
     bool tried = HAS_BLOCKS<Kind> && call.layout == ALIGNMENT_CHOOSE &&
                  !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
     // add_border_gaps in tiles.h, in a library with gaps by position, expects that the gap is by position

@@ -195,7 +195,7 @@ inline void set_total(Total &total, int lane, const ScoreWeight &score_weight) {
   total.tangent_rest[lane] = Real(score_weight.tangent - double(Real(score_weight.tangent)));
 }
 
-/* Zeros outside the lengths; inside them value_inside; if that is 0, what is there. */
+/* Writes zeros outside the lengths and, if value_inside is not 0, value_inside inside them. */
 inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real value_inside) {
   for (int64_t i = 0; i < rows; ++i) {
     int64_t kept = i < size.rows ? size.cols : 0;

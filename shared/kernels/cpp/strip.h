@@ -38,7 +38,7 @@ template <class Kind>
 struct PairWeights {
   MatchWeight match;
   Vec cost[COSTS], inverse_t;   // weights of the costs, except of gaps by position; 1 / T
-  double decay[MOST_ROWS + 1];  // bits by which a column can sink within that many rows, except of gaps by position
+  double decay[MOST_ROWS + 1];  // bits by which a column can sink within that many rows, except by gaps that vary
   int most_rows;                // of a band
 
   /* Whether a band of these rows lost nothing. largest: its largest state, in units; least_step: its smallest step between
@@ -149,10 +149,10 @@ template <bool tangents>
 struct Origins {};
 template <>
 struct Origins<true> {
-  Vec origin, change;  // the same in every lane; the origin of the neighbouring columns minus this one
+  Vec origin, change;  // the same in every lane; that of the columns swept before, minus it
   Vec t_start_or_end;  // tangent of a start (backward: of an end) relative to the origin; relative to 0 it is 0
-  /* Moves the origin, and the tangents with it, so that the tangent of one column becomes 0: that of the largest
-     sum of numbers[which] and new_weight, which is what the next row continues. bits: the exponents of these sums.
+  /* Moves the origin, and the tangents with it, so that one column's tangent becomes 0: the column where
+     numbers[which] + new_weight, what the next row continues, is largest. bits: the exponents of these sums.
      both: add numbers[which + 1]. */
   template <int count, bool both = false>
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_weight, Vec bits) {

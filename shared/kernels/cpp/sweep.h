@@ -464,6 +464,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
         own.origin = ends_here ? here.origin : own.origin, own.top = ends_here ? here.top : own.top;
       } else {
         const bool everywhere = extent.all_end_first <= t && t < extent.all_end_last;
+        // below even an empty sum
         if (!everywhere) here.e = ends_here ? here.e : splat(2 * NOTHING), here.top = here.e;
         add<pass>(own, here);
       }

@@ -157,8 +157,8 @@ class Tiles {
     given_up_ = !tried;
   }
 
-  /* Does a part that nobody has begun: a strip's forward sweep, or when all are done its backward sweep. False if there
-     is none. */
+  /* Does a sweep that nobody has begun: of a strip forwards or, when all of these are done, backwards. False if there is
+     none. */
   bool work(Scratch &memory) {
     if (given_up_) return false;
     try {
@@ -205,10 +205,10 @@ class Tiles {
   };
 
   /* Whether a local alignment loses nothing that counts by rounding to 0. Match weights below 2^LEAST_MATCH count as 0,
-     and so do weights of gaps after a start, below 2^(-LOST - LEVEL). The loss is at most these times the gap weights of
-     all paths: less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie between the
-     weight that is negligible beside any total (bits_to_negligible) and the weight above which the gaps after the match
-     lose no more than 2^-DIGITS of its alignments (least_start). */
+     and so do weights of gaps after a start, below 2^(-LOST - LEVEL). The loss, at most these bounds times the gap weights
+     of all paths, is less than 2^-DIGITS of the smallest total, unless gaps are cheap. If they are, no match may lie
+     between the weight that is negligible beside any total (bits_to_negligible) and least_start, above which
+     rounding the gaps after it loses at most 2^-DIGITS of its alignments. */
   bool starts_lose_nothing(const Strip &strip) const {
     if (!Kind::local) return true;
     double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
@@ -261,8 +261,8 @@ class Tiles {
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!weights_.turn_right_is_allowed) {
-        // bits of the gaps that may follow a weight rounded to 0, summed over all cells; what follows these gaps is an
-        // alignment that is in the total too
+        // log2 of the weights of all gaps that may follow a weight rounded to 0, summed over all cells; what follows these
+        // gaps is an alignment that is in the total too
         const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
                             std::log2(double(size_.rows) * double(size_.cols));
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));

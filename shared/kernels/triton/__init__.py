@@ -7,11 +7,12 @@
     forward         the forward kernel
     gradients       the backward kernel's steps in a cell
     backward        the backward kernel
+    block_exponent  common to block_forward and block_backward, the kernels of that arithmetic
     best            the kernel of best alignments
     exponentials    a kernel that measures the rate of exponentials
     kernels         all of them, and their common scheme
     programs        a call as a list of launches with their buffers; imports no Triton
-    machine_code    compiles for any GPU on any machine
+    machine_code    compiles for any GPU on any machine; `ahead`: on all its cores
 
 PyTorch launches them through Triton; JAX through XLA's foreign function interface, by the CUDA driver. Importing this
 imports none of them.

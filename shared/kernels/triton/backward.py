@@ -203,15 +203,8 @@ def backward_kernel(
                 col = t0 - lane + k
                 is_cell = is_inside(col, widths)
                 # one column further to the left: the diagonal neighbours, and the next step's left ones
-                further = (lefts[0][k],)
-                corner = (aboves[0][k],)
-                under = (belows[0][k],)
-                for n in tl.static_range(1, count):
-                    further = further + (lefts[n][k],)
-                    corner = corner + (aboves[n][k],)
-                for n in tl.static_range(1, flows):
-                    under = under + (belows[n][k],)
-                diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
+                further = in_step(lefts, k)
+                diagonal = chosen(lane == 0, in_step(aboves, k), shifted(further, lane_above))
                 input_columns = in_step(given_columns, k)
                 s = signed(kind, input_columns[0])
                 of_match = match_of(s, signed(kind, input_columns[first_gap - 1]), match, tangents)
@@ -229,7 +222,7 @@ def backward_kernel(
                     in_last,
                 )
 
-                incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
+                incoming = chosen(lane == lanes - 1, in_step(belows, k), shifted(message, lane_below))
                 at_border = is_row & (col == -1)
                 v = ()
                 for n in tl.static_range(flows):
@@ -286,20 +279,14 @@ def backward_kernel(
             if not tangents:  # with tangents registers are scarce
                 is_sent = is_inside((t0 + 1 - lane)[:, None] + tl.arange(0, steps)[None, :], sent_widths[:, None])
                 for n in tl.static_range(flows):
-                    of_flow = (messages[0][n],)
-                    for k in tl.static_range(1, steps):
-                        of_flow = of_flow + (messages[k][n],)
                     to = (below_base + n * (row_size + 1) + (1 - lane))[:, None] + tl.arange(0, steps)[None, :]
-                    tl.store(to + t0, tile_of(of_flow, lanes, steps), mask=is_sent)
+                    tl.store(to + t0, tile_of(in_step(messages, n), lanes, steps), mask=is_sent)
             is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
             to = (first_plane + address)[:, None] + tl.arange(0, steps)[None, :]
             tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
             for n in tl.static_range(len(d_gaps)):
-                of_gap = (gaps_made[0][n],)
-                for k in tl.static_range(1, steps):
-                    of_gap = of_gap + (gaps_made[k][n],)
                 to = (d_gaps[n] + address)[:, None] + tl.arange(0, steps)[None, :]
-                tl.store(to + t0, tile_of(of_gap, lanes, steps), mask=is_written)
+                tl.store(to + t0, tile_of(in_step(gaps_made, n), lanes, steps), mask=is_written)
         if not open_by_position:
             along_sum = added(along_sum, of_along[:1])
         if not extend_by_position:

@@ -486,10 +486,7 @@ def block_backward_kernel(
                     tl.store(below_units + (of_t_sent + 1 + at // BLOCK) + lane * 0, origin, mask=is_sent)
             written = ()
             for r in tl.static_range(height):
-                of_row = ()
-                for k in tl.static_range(steps):
-                    of_row = of_row + (made[k][r],)
-                tile = joined_columns(of_row)
+                tile = joined_columns(in_step(made, r))
                 chunk_to(strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], r, tiling)
                 written = written + (tile,)
             later = written

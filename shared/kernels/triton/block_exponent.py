@@ -29,8 +29,8 @@ What is lost from block to block then counts beside a way around by gaps, in the
 the block begins with, over the lane's rows, one column and one turn. So these gaps, and the pair's largest match, may
 not be too steep.
 
-A lane's total, of the ends of local alignments, is in the highest unit so far, with ends or without, and so follows it
-without such a rise. In the end it is at least 2^LEAST_TOTAL of the largest, because a start is no end where only
+A lane's total, of the ends of local alignments, is in the highest unit so far, also of blocks without ends: so it
+never meets such a rise. In the end it is at least 2^LEAST_TOTAL of the largest, because a start is no end where only
 matches end.
 
 What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way back the
@@ -66,7 +66,7 @@ LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the la
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
 LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds or is passed, from one unit to the next
 SPARE = tl.constexpr(63.0)  # of the ends of a block, which may be far above its unit, and this below the total's
-LEAST_WEIGHT = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
+LEAST_WEIGHT = tl.constexpr(2.0**-102)  # that a tangent is divided by
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 # what rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be
 ROUNDING_OF_ORIGIN, MOST_OF_TANGENTS = tl.constexpr(6e-8), tl.constexpr(1e-5)
@@ -200,8 +200,8 @@ def of_step(values, k: tl.constexpr, group: tl.constexpr):
 def chunk_at(base, stride, t0, rows_left, own_cols, tiling: tl.constexpr):
     """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps).
 
-    Where is no cell they have the nearest one, so that no thread keeps or asks which of its numbers there are. base:
-    the strip's first row; rows_left: how many there are from that on, or 0. Addresses are a number of 32 bits each, and
+    Where there is no cell they hold the nearest one's, so that no thread keeps or asks which of its numbers count.
+    base: the strip's first row; rows_left: how many there are from that on, or 0. Addresses are numbers of 32 bits, and
     nothing that is known of lanes is kept, which would take most of a thread's registers.
     """
     lanes: tl.constexpr = tiling[0]
@@ -246,7 +246,7 @@ def loaded_by_lines(at):
 
 @triton.jit
 def joined_halves(c):
-    """Half as many tiles of twice as many columns: each with its own from the second half in between."""
+    """Half as many tiles of twice as many columns: those of tile k alternate with those of tile k + len(c) // 2."""
     tiles = ()
     for k in tl.static_range(len(c) // 2):
         joined = tl.join(c[k], c[k + len(c) // 2])

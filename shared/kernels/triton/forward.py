@@ -132,8 +132,8 @@ def forward_kernel(
     ones = tl.full([lanes], 1, real)
     top = tl.full([lanes], NOTHING, real)
     total = tl.zeros([lanes], real)
-    # The ends' tangents are added up relative to that of one which is worth most: what the total's lacks of their mean,
-    # the tangents of all marginals have in common.
+    # The ends' tangents are added up relative to that of one which is worth most: an error of the total's would be in
+    # the tangents of all marginals.
     t_total, total_origin = tl.zeros([lanes], real), tl.zeros([lanes], real)
     bad = tl.zeros([lanes], tl.int1)
     for first_row in range(0, own_rows, lanes):
@@ -170,10 +170,7 @@ def forward_kernel(
             made, ends_m, ends_e, ends_x, ends_rest = (), (), (), (), ()
             for k in tl.static_range(steps):
                 col = t0 - lane + k
-                corner = (rows_above[0][k],)
-                for n in tl.static_range(1, count):
-                    corner = corner + (rows_above[n][k],)
-                up = chosen(lane == 0, corner, shifted(last, lane_above))
+                up = chosen(lane == 0, in_step(rows_above, k), shifted(last, lane_above))
                 input_columns = in_step(given_columns, k)
                 s = signed(kind, input_columns[0])
                 # outside the cells 1 is given
@@ -243,7 +240,7 @@ def forward_kernel(
                     ends_x = ends_x + (end_x,)
                     if tangents and kind == AFFINE:
                         ends_rest = ends_rest + (weighted,)
-                    # outside, and with this exponent no other number counts as long as it is one
+                    # outside, where only the exponent counts, as long as the other numbers are no NaN
                     new = new_m + chosen(is_inside(col, widths), new_e, before[states : 2 * states]) + new_x
                 diagonal = up
                 last = new
@@ -270,11 +267,8 @@ def forward_kernel(
                 kept_widths = widths if keep else last_widths
                 is_kept = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], kept_widths[:, None])
                 for n in tl.static_range(count):
-                    of_plane = (made[0][n],)
-                    for k in tl.static_range(1, steps):
-                        of_plane = of_plane + (made[k][n],)
                     to = (plane(first_plane, planes, n, plane_size) + address)[:, None] + tl.arange(0, steps)[None, :]
-                    tl.store(to + t0, tile_of(of_plane, lanes, steps), mask=is_kept)
+                    tl.store(to + t0, tile_of(in_step(made, n), lanes, steps), mask=is_kept)
         # the next strip reads what this one has written
         tl.debug_barrier()
 

@@ -28,7 +28,7 @@ def gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address):
 
 @triton.jit
 def gap_of(gap, t_gap, match, tangents: tl.constexpr, gap_tangents: tl.constexpr):
-    """The weight of a gap step and their tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
+    """The weight of a gap step and its tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
     high, low, inverse_t, slope, _lowest = match
     amount = clamped(gap)
     whole = whole_number(amount * high)
@@ -99,7 +99,7 @@ def or_free(form: tl.constexpr, values, free: tl.constexpr, never: tl.constexpr,
 
 @triton.jit
 def gaps_alone(kind: tl.constexpr, form: tl.constexpr, rows, cols, costs, real: tl.constexpr):
-    """gaps_at of a pair without a cell, by axis of both axes, else twice the same; and what they add up to."""
+    """gaps_at along and down a pair without a cell, and their total cost. Unless by axis, both are of all its gaps."""
     if len(costs) > 2:
         along, down = gaps_at(kind, form, 0, cols.to(real)), gaps_at(kind, form, 1, rows.to(real))
         return along, down, dot(along, costs[:2]) + dot(down, costs[2:])

@@ -38,5 +38,5 @@ KERNELS: dict[str, Any] = {
 }
 
 for _kernel in KERNELS.values():
-    # its key in Triton's cache depends on what was hashed before: in every process the same
+    # now, in this order: its key in Triton's cache depends on what was hashed before
     getattr(_kernel, "cache_key", None)

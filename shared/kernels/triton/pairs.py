@@ -19,9 +19,9 @@ MOST = tl.constexpr(1e29)
 MAGIC, MAGIC_WIDE = tl.constexpr(1.5 * 2.0**24), tl.constexpr(1.5 * 2.0**53)
 # the exponent of a weight of 0
 NOTHING = tl.constexpr(-1e30)
-# the flags of `form`, how gaps are given: by position, opened or extended ones; by axis, and then free along the last
-# row or, the next bit, the last column; and whether gaps along a row follow ones down a column in the last row alone
+# the flags of `form`, how gaps are given: opened ones by position; extended ones by position; by axis
 OPEN_BY_POSITION, EXTEND_BY_POSITION, BY_AXIS = tl.constexpr(8), tl.constexpr(16), tl.constexpr(32)
+# if by axis: gaps free in the last row (the next bit: column); turns into gaps along a row in the last row alone
 FREE_ROWS, LAST_TURN = tl.constexpr(64), tl.constexpr(1)
 
 
@@ -132,7 +132,7 @@ def size_of(has_lengths: tl.constexpr, length, width, pair, rows, cols):
 def whole_number(x):
     """A whole number near x, at most 2 away if x is less than `magic`: two additions instead of a slow conversion.
 
-    Of the even ones, because next to 1.5 * 2^23 negative numbers from 2^22 on would keep a half.
+    An even one: with 1.5 * 2^23 instead of `magic`, negative numbers from 2^22 on would keep a half.
     """
     magic: tl.constexpr = MAGIC_WIDE if x.dtype == tl.float64 else MAGIC
     return (x + magic) - magic
@@ -193,7 +193,7 @@ def bits_beyond(whole, amount, high, low):
 
 @triton.jit
 def signed(kind: tl.constexpr, value):
-    """A similarity or score, of a cost or the least cost; and back."""
+    """The similarity of a cost, or the score of a least cost; or the reverse: for soft_dtw minus the value."""
     return 0.0 - value if kind == SOFT_DTW else value
 
 

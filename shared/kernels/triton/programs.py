@@ -104,7 +104,7 @@ class Chunk(NamedTuple):
 class Layout(NamedTuple):
     """The number of rows of a matrix that a program processes at once, and of its warps.
 
-    scores, gradients, products: how block exponents are computed where they can be, and if they are to be.
+    scores, gradients, products: the chunks of those computed with block exponents where that can be; None: not used.
     """
 
     lanes: int
@@ -156,7 +156,7 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     """Scores. shape: (pairs, rows, cols); strides: of the pairs and the rows, in elements.
 
     Buffers given: similarity, lengths (pairs, 2), if there are any, values (pairs, parameters), and gap_open and
-    gap_extend, (pairs, rows, cols) in one piece, if they are by position: their values are then ignored.
+    gap_extend, (pairs, rows, cols) in one piece, if they are by position: their entries in values are then ignored.
     """
     pairs, _, cols = shape
     states = states_of(call.kind)

@@ -92,7 +92,7 @@ def is_inside(col, width):
 def tile_at(lane_rows, t, col, widths, others, steps: tl.constexpr):
     """Columns col to col + steps - 1 of each lane's row, of which widths are in the matrix; elsewhere `others`.
 
-    lane_rows: where column 0 of a lane's row would be in step 0; t: the step of col.
+    lane_rows: where a lane is in its row in step 0; t: the step of col.
     """
     k = tl.arange(0, steps)[None, :]
     is_there = is_inside(col[:, None] + k, widths[:, None])
@@ -119,7 +119,7 @@ def columns_of(tiles, lanes: tl.constexpr, steps: tl.constexpr):
 
 @triton.jit
 def in_step(of_columns, k: tl.constexpr):
-    """The k-th column of several tiles."""
+    """The k-th entry of each tuple: of tiles given as columns, the k-th columns."""
     values_in_step = ()
     for n in tl.static_range(len(of_columns)):
         values_in_step = values_in_step + (of_columns[n][k],)
