@@ -24,7 +24,8 @@ MINE = """\
 import numpy as np
 
 def inputs(seed):
-    return np.random.default_rng(seed).standard_normal((3, 2)), np.arange(2), np.float32([2.0])
+    drawn = np.random.default_rng(seed).standard_normal((3, 2))
+    return drawn, np.arange(2), np.float32([2.0])
 
 def reference(x, n, unused):
     return np.tanh(x[:, n]).sum(0)
