@@ -152,9 +152,10 @@ _ROWS = ((FIRST_ROW, _GRADIENT), ("vmap", _GRADIENT), *itertools.product(("wavef
 
 def headline(folder: Path) -> str:
     """A table of these rows on CPUs and GPUs, the sizes at which the winner changes, and how many runs are old."""
-    records = [_record(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
-    runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
-    on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
+    records = {path.stem: _record(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"}
+    alignments = {name: record for name, record in records.items() if record.settings.problem in ALIGNMENTS}
+    runs = {name: record for name, record in alignments.items() if record.settings.question == "speed"}
+    on_cpu, on_gpu = (_by_row(r for r in runs.values() if (r.settings.device == "cpu") == cpu) for cpu in (True, False))
     rows = [
         (
             HOW_WRITTEN[row] + f"\n({row})" * (row != FIRST_ROW),
@@ -163,7 +164,7 @@ def headline(folder: Path) -> str:
         )
         for row, pass_name in _ROWS
     ]
-    cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs if record.settings.device == "cpu"))
+    cpus = ",\n".join(dict.fromkeys(record.device_name for record in runs.values() if record.settings.device == "cpu"))
     headers = ("how it is written", "what is computed", f"CPU ({cpus})", "GPU")
     table = _untitled(Table("", headers, rows, left_then_right(4, 0)))
     scores = []
@@ -171,10 +172,10 @@ def headline(folder: Path) -> str:
         score = _cell(on_cpu.get((row, "score"), [])).replace("\n(", " (").replace("\n", ", ")
         if pass_name == _GRADIENT and score.split()[0] != cells[2].split()[0]:
             scores.append(f"{HOW_WRITTEN[row]}: {score}")
-    sizes, older = "; ".join(_by_size(records)), sum(bool(measured_code.warnings(record)) for record in runs)
+    older = ", ".join(name for name, record in runs.items() if measured_code.warnings(record))
     below = [f"The score alone, where the outcome differs: {'; '.join(scores)}."] if scores else []
-    below += [f"By size, the gradient: {sizes}."] if sizes else []
-    below += [f"{older} of {len(runs)} recorded runs are older than the current code."] if older else []
+    below += [f"By size, the gradient: {sizes}."] if (sizes := "; ".join(_by_size([*records.values()]))) else []
+    below += [f"Of {len(runs)} recorded runs, older than the current code: {older}."] if older else []
     return "\n\n".join([table, *below])
 
 
@@ -190,24 +191,23 @@ def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
 
 
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
-    """Say who is faster by what factors; in how many of some comparisons nobody is, and the largest factor in these."""
+    """Say who is faster by what factors; in how many of some comparisons nobody is, and by what at most."""
     if not comparisons_of_row:
         return "not yet recorded"
     factors: dict[str, list[float]] = {}
-    unclear: list[float] = []
+    unclear: dict[str, list[float]] = {}
     for comparison in comparisons_of_row:
         assert comparison.ratio is not None, "it has been looked for"
-        if comparison.ratio.outcome == "different" and not comparison.is_negligible:
-            factors.setdefault(FRAMEWORKS[comparison.results[0].case.framework], []).append(comparison.ratio.value)
-        else:
-            unclear.append(max(comparison.ratio.value, 1 / comparison.ratio.value))
+        chosen = factors if comparison.ratio.outcome == "different" and not comparison.is_negligible else unclear
+        chosen.setdefault(FRAMEWORKS[comparison.results[0].case.framework], []).append(comparison.ratio.value)
     parts = []
     for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
         ends = " to ".join(dict.fromkeys(map(figures, (min(values), max(values)))))
         parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
-    if unclear:
-        count = f"{len(unclear)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
-        parts.append(f"no clear winner in {count}\n(largest measured {figures(max(unclear))}×)")
+    if number := sum(map(len, unclear.values())):
+        count = f"{number} of {len(comparisons_of_row)}" if parts else f"all {number}"
+        largest = ", ".join(f"{name} up to {figures(max(values))}×" for name, values in sorted(unclear.items()))
+        parts.append(f"no clear winner in {count}\n({largest})")
     return "\n".join(parts)
 
 

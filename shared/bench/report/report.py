@@ -100,7 +100,7 @@ def _head(record: Record) -> Iterator[str]:
     yield f"on {record.device_name}, Python {where.get('python')}, NumPy {where.get('numpy')}"
     for name, facts in frameworks.items():
         starts: list[float] = facts.get("compiler_start_seconds", [])
-        took = f"; compiler start-up, not included below: {duration(starts[0])}" if starts else ""
+        took = f"; compiler start-up, not included: {duration(starts[0])}" if starts else ""
         took += f", then {duration(median(starts[1:]))}" if len(starts) > 1 else ""
         smallest = facts.get("smallest_call_seconds")
         took += f"; a call of one kernel on three numbers takes {duration(smallest)}" if smallest else ""
