@@ -1,6 +1,8 @@
 """The alignments: the table of recurrences that the array code of both frameworks and the tests read.
 
-plain_loops.py, the kernels in C++ and Triton, and shared/reference state them again; tests compare all of them.
+The kernels in C++ (recurrences.h and what its header names) and Triton (cells.py, best.py, block_*.py), the reference
+and, of smith_waterman, plain_loops.py state them again: test_parity.py and test_reference.py compare numbers, and
+test_cuda_without_a_gpu.py compares cells.py with this table.
 
 With smax(x1, x2, ...) = T log sum exp(x / T), the smooth maximum at temperature T, and s the similarity:
 

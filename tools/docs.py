@@ -114,14 +114,13 @@ def _last_pass(record: Record) -> Record:
 
 def _hours(path: Path) -> str:
     """Say how far ratios lie apart in recordings of one comparison, hours apart. path: of the last, NAME-N.json."""
-    records = [_record(other) for other in sorted(path.parent.glob(f"{path.stem.rpartition('-')[0]}*.json"))]
+    records = [_record(other) for other in path.parent.glob(f"{path.stem.rpartition('-')[0]}*.json")]
     apart = []
     for of_row in _by_row(records).values():
-        paired = [(c.ratio, c.results[0].case.framework) for c in of_row if c.ratio]
-        ratios = [(ratio if first == "jax" else ratio.inverse).value for ratio, first in paired]
+        ratios = [c.ratio.value ** (1 if c.results[0].case.framework == "jax" else -1) for c in of_row if c.ratio]
         apart.append(max(ratios) / min(ratios) - 1)
-    starts = ", ".join(str(record.started)[:16].replace("T", " ") for record in records)
-    how_far = f"{median(apart):.0%} in the median, and by {max(apart):.0%} at most"
+    starts = ", ".join(sorted(str(record.started)[:16].replace("T", " ") for record in records))
+    how_far = f"{median(apart):.0%} in the median, by {max(apart):.0%} at most"
     return f"Recorded {len(records)} times ({starts}), the default comparison's ratios differ by {how_far}."
 
 
@@ -176,6 +175,7 @@ def headline(folder: Path) -> str:
     below = [f"The score alone, where the outcome differs: {'; '.join(scores)}."] if scores else []
     below += [f"By size, the gradient: {sizes}."] if (sizes := "; ".join(_by_size([*records.values()]))) else []
     below += [f"Of {len(runs)} recorded runs, older than the current code: {older}."] if older else []
+    below += [_hours(last)] if (last := folder / "cpu-default-3.json").exists() else []
     return "\n\n".join([table, *below])
 
 

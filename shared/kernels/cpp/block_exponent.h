@@ -15,8 +15,9 @@
      (block_backward.h) are finite in units of the forward sweep too, even in cells that no alignment passes through.
    - At the end (add_up, finish in tiles.h): the total is finite and, in a local alignment, at least 2^LEAST_TOTAL of
      the largest unit. Tangents are finite. Neither they nor the gradient of the temperature are lost to cancellation.
-   A pair that fails is computed with cell exponents: run in run.h. With gaps by position, and of soft_dtw, the first
-   conditions are checked after a band or at the end: by_position.h. */
+   A pair that fails is computed with cell exponents: `run` in run.h, which does so from the start for pairs of at most
+   LANES columns, and in calls for which block exponents do not exist or are not asked for. With gaps by position, and of
+   soft_dtw, the first conditions are checked after a band or at the end: by_position.h. */
 
 #ifndef BLOCK_EXPONENT_H
 #define BLOCK_EXPONENT_H

@@ -1,7 +1,10 @@
 /* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
+   Written by hand after shared/alignments.py; tests/test_parity.py holds the two together, by numbers. So are the steps of
+   block_forward.h, block_backward.h, by_position.h and best_cells.h, which know the affine states themselves.
+
    A value is kept as a weight, exp(value / T): a smooth maximum is then a sum, an addition a product. A new
-   alignment needs more than a table here: see docs/contributing.md. Sources: shared/alignments.py.
+   alignment needs more than a table here: see docs/contributing.md.
 
    A cost is added, as the public functions' gaps are: a negative one is dear. */
 
