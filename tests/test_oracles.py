@@ -88,7 +88,7 @@ def smooth(
 
 
 class Settings(NamedTuple):
-    """Those of Biopython's aligner."""
+    """The settings of Biopython's aligner."""
 
     mode: str
     prices: tuple[tuple[float, float], ...]  # of the first and of further gap positions along the row; along the column

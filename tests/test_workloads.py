@@ -255,8 +255,8 @@ def test_inputs_without_a_usable_reference_are_refused(problem, size, arguments,
 @pytest.mark.parametrize("problem", SIZES)
 def test_defaults_are_those_of_the_public_function(problem: str, framework: str):
     parameters = inspect.signature(public(framework, problem)).parameters.values()
-    asked = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("variant", "compiled")]
-    assert {p.name: p.default for p in asked} == {n: a.default for n, a in PROBLEMS[problem].arguments.items()}
+    options = [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("variant", "compiled")]
+    assert {p.name: p.default for p in options} == {n: a.default for n, a in PROBLEMS[problem].arguments.items()}
 
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [

@@ -79,7 +79,7 @@ class _Pair:
                     self.states[LEADS_TO[axis]][i][j] = smooth_maximum(choices, self.temperature)
 
     def before_a_match(self, i: int, j: int) -> list[float]:
-        """What a match may come after: a start, or the states before it."""
+        """The values that a match may continue: a start's, and those of the states before it."""
         return [0.0 if self.is_local else -inf, *(state[i - 1][j - 1] for state in self.states)]
 
     def before_a_gap(self, axis: int, i: int, j: int) -> list[float]:

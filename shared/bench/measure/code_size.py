@@ -58,7 +58,7 @@ def file_lines(path: Path) -> int:
 
 
 class Definition(NamedTuple):
-    """What a dotted name stands for: a top-level name; a module, all its names; "MODULE.", its other statements."""
+    """The meaning of a dotted name: a top-level name; a module, all its names; "MODULE.", its other statements."""
 
     module: str
     uses: list[str]  # dotted names, also names outside the project

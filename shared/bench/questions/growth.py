@@ -219,9 +219,9 @@ def crossovers(record: Record) -> Iterator[Statement]:
         for variant in ("", *variants) if len(variants) > 1 else variants:
             cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
             winners = {
-                size: outcome_text(found[2], [FRAMEWORKS[costs.case.framework] for costs in found[:2]])
+                size: outcome_text(raced[2], [FRAMEWORKS[costs.case.framework] for costs in raced[:2]])
                 for size in path
-                if all(costs.covers(size) for costs in cases) and (found := race(cases, size))
+                if all(costs.covers(size) for costs in cases) and (raced := race(cases, size))
             }
             if winners:
                 yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, record))

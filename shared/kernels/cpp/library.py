@@ -209,7 +209,7 @@ def kernel(dtype: str, kind: int, options: int = 0) -> Kernel:
 
 
 def form_of(options: int) -> int:
-    """Which of FORMS the gaps of a call have."""
+    """Return which of FORMS the gaps of a call have."""
     return 2 if options & BY_AXIS else int(bool(options & GAPS_BY_POSITION))
 
 

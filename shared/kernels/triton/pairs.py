@@ -91,7 +91,7 @@ def constants_along(penalize_turns: tl.constexpr, own, t_own, real: tl.constexpr
 def constants(
     kind: tl.constexpr, penalize_turns: tl.constexpr, form: tl.constexpr, values, t_values, pair, real: tl.constexpr
 ):
-    """Those of constants_along; by axis all that is of gaps twice: along the row, then down the column."""
+    """The numbers of constants_along; by axis all that is of gaps twice: along the row, then down the column."""
     own, t_own = parameters_of(kind, form, values, pair), parameters_of(kind, form, t_values, pair)
     last: tl.constexpr = len(own) - 1
     along = constants_along(penalize_turns, own[:2] + own[last:], t_own[:2] + t_own[last:], real)
@@ -107,7 +107,7 @@ def constants(
 
 @triton.jit
 def gaps_at(kind: tl.constexpr, form: tl.constexpr, axis: tl.constexpr, gaps):
-    """How many of so many gaps outside the matrix open one and, if affine, extend it, as far as they cost anything."""
+    """The numbers of these gaps outside the matrix that open one and, if affine, extend it, and cost anything."""
     if (FREE_ROWS << axis) & form:
         gaps = gaps * 0
     if kind == GLOBAL_AFFINE:
