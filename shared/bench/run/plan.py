@@ -32,7 +32,7 @@ class Plan:
     measure: Callable[[Any, list[Case], dict[str, Inputs]], None]  # by a Run, into its record
     deciding: Callable[[Record], list[Estimate]]  # what must be precise before the run may end
     contenders: Callable[[Record], set[Case]]  # the cases that must be timed further
-    times_rounds: bool = True  # this and the others: as in Question
-    times_reference: bool = False
-    tries_new_shape: bool = False
-    drops_dominated: bool = True
+    times_rounds: bool  # this and the others: as in Question, which has their defaults
+    times_reference: bool
+    tries_new_shape: bool
+    drops_dominated: bool
